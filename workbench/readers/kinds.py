@@ -1,0 +1,42 @@
+"""What a file kind is: how it is recognised, which tables it fills, and how it is read.
+
+Each reader module lists its kinds in `KINDS`; `workbench.readers.ALL_KINDS` joins them, most specific first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.tables import Reading
+
+HEAD_BYTES = 65536
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileContext:
+    """What the place of a file tells about it."""
+
+    rank_id: int = 0
+    window: int = 0  # profile window of the rank, by time
+    root: Path | None = None  # directory that the user opened; names in notes are relative to it
+
+    def name(self, path: Path) -> str:
+        """`path` as shown in notes."""
+        return str(path.relative_to(self.root)) if self.root and path.is_relative_to(self.root) else str(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileKind:
+    """One kind of file.
+
+    `sniff` decides by the first `HEAD_BYTES` bytes and may use the path; it never raises. `read` returns a Reading per
+    table it fills; it raises `UnreadableFileError` only when nothing at all can be used.
+    """
+
+    name: str  # "kernel_details"
+    meaning: str  # one line for `workbench import` and the docs
+    tables: tuple[str, ...]
+    sniff: Callable[[Path, bytes], bool]
+    read: Callable[[Path, FileContext], dict[str, Reading]]
