@@ -361,7 +361,7 @@ DATA_OPS = Table(
         Column("samples", "Int64", "queue samples behind the figures"),
         Column("sample_interval_us", "float64", "time between them"),
     ),
-    fix="record with Recorder(profile_data=True) or probes.profile_pipeline; on Ascend data_process=True without a schedule",
+    fix="record with Recorder(profile_data=True) or probes.profile_pipeline; on Ascend with data_process=True, no schedule",
 )
 
 DATA_QUEUE_SAMPLES = Table(

@@ -1,0 +1,22 @@
+"""Fixtures shared by all tests."""
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder of real samples and cases beside the checkout; tests that need it are skipped elsewhere."""
+    shared = REPOSITORY.parent / "shared"
+    if not (shared / "samples").is_dir():
+        pytest.skip("needs the sample collection beside the checkout")
+    return shared
+
+
+@pytest.fixture(scope="session")
+def data_samples() -> Path:
+    """The small samples that the project ships."""
+    return REPOSITORY / "data_samples"
