@@ -361,7 +361,8 @@ DATA_OPS = Table(
         Column("samples", "Int64", "queue samples behind the figures"),
         Column("sample_interval_us", "float64", "time between them"),
     ),
-    fix="record with Recorder(profile_data=True) or probes.profile_pipeline; on Ascend with data_process=True, no schedule",
+    fix="record with Recorder(profile_data=True) or probes.profile_pipeline; "
+    "on Ascend with data_process=True, no schedule",
 )
 
 DATA_QUEUE_SAMPLES = Table(
@@ -450,6 +451,9 @@ TRAINING_STEPS = Table(
         Column(
             "flops_per_s", "float64", "model floating point operations per second and device, where the log states it"
         ),
+        Column("samples_per_s", "float64", "samples per second and device, where the source states it"),
+        Column("tokens_per_s", "float64", "tokens per second and device, where the source states it"),
+        Column("sequence_length", "float64", "tokens per sample of the batch, padding included, where stated"),
         Column("source", "string", "file the row came from"),
     ),
     fix="train with workbench.probes.Recorder, or give the training log",
@@ -474,7 +478,7 @@ EVENTS = Table(
     "One row per interval or mark in a run.",
     (
         _rank_id(),
-        Column("kind", "string", "start, compile, eval, checkpoint, profile, gc, alert, end", required=True),
+        Column("kind", "string", "start, compile, eval, checkpoint, profile, gc, gap, alert, end", required=True),
         Column("start_ns", "Int64", "ns since epoch", required=True),
         Column("duration_us", "float64", "0 for a mark; missing while it is open"),
         Column("step", "Int64", "training step it belongs to"),
@@ -559,6 +563,18 @@ LOG_MESSAGES = Table(
     fix="give the training log (worker_<rank>.log of msrun)",
 )
 
+DATA_MIX = Table(
+    "data_mix",
+    "One row per change of the sampling mix and source: the weight that holds from this step on.",
+    (
+        Column("from_step", "Int64", "first step with this weight", required=True),
+        Column("source", "string", "data source", required=True),
+        Column("weight_share", "float64", "share of the samples drawn from it", required=True),
+        Column("file", "string", "file the row came from"),
+    ),
+    fix="give a CSV with the columns from_step, source, weight",
+)
+
 SERIES = Table(
     "series",
     "One row per cell of a CSV beside the logs whose columns are none of the above: long form.",
@@ -589,7 +605,7 @@ TABLES: dict[str, Table] = {
     for t in (
         STEP_TIME, KERNELS, KERNEL_TOTALS, TRACE_EVENTS, COLLECTIVES, LINKS, MEMORY_TIMELINE, TENSOR_LIFETIMES,
         DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS, PARAMETER_GROUPS, EVENTS, EVALS,
-        EVAL_SAMPLES, TELEMETRY, LOG_MESSAGES, SERIES, SETTINGS,
+        EVAL_SAMPLES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS,
     )
 }  # fmt: skip
 
