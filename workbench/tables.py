@@ -137,6 +137,9 @@ STEP_TIME = Table(
             "Communication(Not Overlapped and Exclude Receive)",
         ),
         Column("preparing_us", "float64", "step start to first device task", "Preparing"),
+        Column("step_us", "float64", "length of the step, where the source states it (MindInsight-era step traces)"),
+        Column("forward_backward_us", "float64", "first forward to last backward task, likewise", "fp_and_bp"),
+        Column("tail_us", "float64", "last backward task to step end, likewise", "tail"),
     ),
     fix="profile with ProfilerActivity.NPU, level Level0 or higher and a schedule, and call step() on each step",
 )
@@ -205,8 +208,33 @@ KERNEL_TOTALS = Table(
         Column("avg_us", "float64", "mean call", "Avg Time(us)"),
         Column("max_us", "float64", "longest call", "Max Time(us)"),
         Column("share", "float64", "share of the summed time of this rank and table", "Ratio(%)"),
+        Column("flops", "float64", "floating point operations of one call", "FLOPs"),
+        Column("flops_per_s", "float64", "speed of the call", "FLOPS"),
+        Column("flops_utilization_share", "float64", "that speed / peak of the device", "FLOPS utilization"),
+        Column("source", "string", "kind of the file: totals of several kinds describe the same calls, never add them"),
     ),
     fix="profile at Level1 (op_statistic.csv); a CPU profile always has it (FRAMEWORK/cpu_op_type_info)",
+)
+
+GRAPH_OPS = Table(
+    "graph_ops",
+    "One row per operator of a graph as compiled (or per distinct call of it): what it is, not how long it took.",
+    (
+        _rank_id(),
+        _window(),
+        Column("name", "string", "operator name, with its scope where the writer gives one", required=True),
+        Column("op_type", "string", "operator type", ("op_type", "kernel_type", "opType")),
+        Column("graph_id", "string", "graph it belongs to", ("graph_id", "model_id", "subgraph")),
+        Column("task_id", "Int64", "device task id", "task_id"),
+        Column("stream_id", "Int64", "device stream", "stream_id"),
+        Column("count", "Int64", "calls with these shapes; missing where the file lists each operator once"),
+        Column("input_shapes", "string", "shapes, ';' between tensors, ',' between axes"),
+        Column("input_dtypes", "string", "data types, ';' between tensors"),
+        Column("output_shapes", "string", "shapes of the outputs"),
+        Column("output_dtypes", "string", "data types of the outputs"),
+        Column("attributes", "string", "further attributes (parallel strategy, ...), JSON"),
+    ),
+    fix="profile with MindSpore 1.x-2.4 (framework_raw, parallel_strategy) or a CPU profile (FRAMEWORK/cpu_framework)",
 )
 
 TRACE_EVENTS = Table(
@@ -236,7 +264,7 @@ COLLECTIVES = Table(
         Column("op_type", "string", "allreduce, allgather, reducescatter, alltoall, broadcast, send, receive, ..."),
         Column("group_id", "string", "communication group"),
         Column("is_p2p", "boolean", "send or receive, judged by name"),
-        Column("start_ns", "Int64", "start, ns since epoch", "Start Timestamp(us)"),
+        Column("start_ns", "Int64", "start, ns since epoch (or on the device clock)", "Start Timestamp(us)"),
         Column("elapsed_us", "float64", "start to end", "Elapse Time(ms)", required=True),
         Column(
             "transit_us",
@@ -391,6 +419,8 @@ DATA_BATCHES = Table(
         Column("total_us", "float64", "both"),
         Column("queue_size", "float64", "batches ready when this one was taken"),
         Column("queue_capacity", "float64", "slots of that queue"),
+        Column("device_wait_us", "float64", "how long the device waited for it (one row per dequeue)"),
+        Column("device_queue_size", "float64", "batches in the device queue then, 0 = it was empty"),
         Column("time_us", "float64", "monotonic clock of the process"),
     ),
     fix=DATA_OPS.fix,
@@ -402,6 +432,7 @@ HOST_OPS = Table(
     (
         _rank_id(),
         _window(),
+        _step(),
         Column(
             "level",
             "string",
@@ -538,6 +569,7 @@ TELEMETRY = Table(
         Column("rank_id", "Int64", "rank, where the metric belongs to one"),
         Column("time_ns", "Int64", "ns since epoch"),
         Column("step", "Int64", "training step, where the source has it instead of a time"),
+        Column("time_us", "float64", "monotonic clock of the host, where the source has it instead of a time of day"),
         Column("device_id", "Int64", "card in the host"),
         Column("metric", "string", "name with unit: host_cpu_share, device_temperature_celsius, ...", required=True),
         Column("value", "float64", "value", required=True),
@@ -603,8 +635,8 @@ SETTINGS = Table(
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        STEP_TIME, KERNELS, KERNEL_TOTALS, TRACE_EVENTS, COLLECTIVES, LINKS, MEMORY_TIMELINE, TENSOR_LIFETIMES,
-        DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS, PARAMETER_GROUPS, EVENTS, EVALS,
+        STEP_TIME, KERNELS, KERNEL_TOTALS, GRAPH_OPS, TRACE_EVENTS, COLLECTIVES, LINKS, MEMORY_TIMELINE,
+        TENSOR_LIFETIMES, DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS, PARAMETER_GROUPS, EVENTS, EVALS,
         EVAL_SAMPLES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS,
     )
 }  # fmt: skip
