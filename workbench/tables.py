@@ -474,7 +474,9 @@ TRAINING_STEPS = Table(
             "from the end of the previous step's work to the end of this one, callbacks excluded: data_wait_us + run",
         ),
         Column("data_wait_us", "float64", "part of step_us spent waiting for the batch"),
-        Column("callbacks_us", "float64", "other callbacks after the step: checkpoint saving, evaluation, logging"),
+        Column(
+            "callbacks_us", "float64", "other callbacks since the step before: checkpoint saving, evaluation, logging"
+        ),
         Column("compiled", "boolean", "a graph was compiled during the step: leave it out of timing statistics"),
         Column("host_memory_bytes", "float64", "resident memory of the process"),
         Column("device_allocated_bytes", "float64", "device memory in use by tensors"),
