@@ -16,6 +16,12 @@ import msgspec
 RUN_SCHEMA = 1
 
 
+def share_dir() -> Path:
+    """Folder that holds `notebooks` and `data_samples`: inside an installed package, or the checkout."""
+    packaged = Path(__file__).parent / "_share"
+    return packaged if packaged.is_dir() else Path(__file__).parents[1]
+
+
 @dataclass(frozen=True)
 class RunFiles:
     """Where everything of one run lies. Nothing is made on disk by naming it."""
