@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.tables import Reading
+import pyarrow as pa
+
+from workbench.tables import Note, Reading
 
 HEAD_BYTES = 65536
+Sink = Callable[[str, pa.Table], None]  # takes (table name, rows as Arrow columns of the declared table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,8 @@ class FileKind:
     """One kind of file.
 
     `sniff` decides by the first `HEAD_BYTES` bytes and may use the path; it never raises. `read` returns a Reading per
-    table it fills; it raises `UnreadableFileError` only when nothing at all can be used.
+    table it fills; it raises `UnreadableFileError` only when nothing at all can be used. A kind of large files has
+    `stream` too, which hands over its rows piece by piece and returns its notes, so that memory stays bounded.
     """
 
     name: str  # "kernel_details"
@@ -40,3 +44,4 @@ class FileKind:
     tables: tuple[str, ...]
     sniff: Callable[[Path, bytes], bool]
     read: Callable[[Path, FileContext], dict[str, Reading]]
+    stream: Callable[[Path, FileContext, Sink], list[Note]] | None = None

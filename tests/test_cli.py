@@ -1,0 +1,63 @@
+"""The command line: exit status, messages without traceback, help with examples."""
+
+import json
+
+import pytest
+
+from workbench import cli
+from workbench.cli import COMMANDS, build_parser, main
+from workbench.commands.command import Command
+from workbench.errors import WorkbenchError
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics/rank_0.jsonl").write_text(json.dumps({"step": 1, "loss": 2.0}) + "\n")
+    (tmp_path / "run.json").write_text('{"run_id": "demo"}')
+    return tmp_path
+
+
+def test_import_says_what_is_there_and_where(recorded, capsys):
+    assert main(["import", str(recorded)]) == 0
+    printed = capsys.readouterr().out
+    assert "Run demo" in printed
+    assert str(recorded / ".workbench") in printed
+
+
+def test_tables_lists_rows_and_shows_one(recorded, capsys):
+    assert main(["tables", str(recorded)]) == 0
+    assert "training_steps                  1 rows" in capsys.readouterr().out
+    assert main(["tables", str(recorded), "training_steps"]) == 0
+    assert "loss" in capsys.readouterr().out
+
+
+def test_a_problem_is_printed_with_its_fix_and_without_traceback(tmp_path, capsys):
+    assert main(["import", str(tmp_path / "nowhere")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.endswith("does not exist.\nFix: check the path\n")
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(("raised", "status"), [(KeyboardInterrupt(), 130), (WorkbenchError("a", fix="b"), 2)])
+def test_exit_status(monkeypatch, raised, status):
+    def run(_arguments):
+        raise raised
+
+    command = Command(name="stop", summary="stop", examples=(), add_arguments=lambda parser: None, run=run)
+    monkeypatch.setattr(cli, "build_parser", lambda: build_parser([command]))
+    assert main(["stop"]) == status
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
+def test_every_command_has_help_with_an_example_that_parses(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command.name, "--help"])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    assert command.examples
+    for example in command.examples:
+        assert example in printed
+        words = example.split()
+        assert words[0] == "workbench"
+        assert build_parser().parse_args(words[1:]).command == command.name

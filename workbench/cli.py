@@ -1,0 +1,65 @@
+"""The command line: `workbench COMMAND ...`. Commands live in `workbench.commands`, one module per topic."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from workbench import __version__
+from workbench.commands import importing
+from workbench.commands.command import Command
+from workbench.errors import WorkbenchError
+
+MODULES = (importing,)  # a module of workbench.commands with COMMANDS is named here
+COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)
+
+EXIT_PROBLEM = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+
+
+def build_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="workbench", description="Is this run good, healthy and fast, what holds it back, and did the change help."
+    )
+    parser.add_argument("--version", action="version", version=f"workbench {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands:
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.summary[0].upper() + command.summary[1:] + ".",
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status.
+
+    2 is a problem that the user can fix, printed with its fix; 130 follows Ctrl-C; 141 a reader that closed the pipe.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except WorkbenchError as error:
+        print(error, file=sys.stderr)
+        return EXIT_PROBLEM
+    except KeyboardInterrupt:
+        print("Interrupted. What was finished is kept; call the same command again to go on.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing may complain at exit
+        return EXIT_PIPE_CLOSED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Parquet parts of tables on disk, and DuckDB over them. A cache: rebuilt from the files of the run at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from workbench.errors import UnknownParameterError, WorkbenchError
+from workbench.files import RunFiles
+from workbench.tables import Table, table
+
+CACHE_VARIABLE = "WORKBENCH_CACHE"
+_ARROW_TYPES = {
+    "float64": pa.float64(),
+    "int64": pa.int64(),
+    "Int64": pa.int64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+}
+QUERY_MEMORY_LIMIT = "256MB"
+
+
+def arrow_schema(declared: Table) -> pa.Schema:
+    """Arrow types of a declared table."""
+    return pa.schema([(c.name, _ARROW_TYPES[c.dtype]) for c in declared.columns])
+
+
+def cache_directory(root: Path, *, is_ours: bool) -> Path:
+    """Where the derived data of the run at `root` belongs: beside our own runs, else in the user's cache.
+
+    The variable WORKBENCH_CACHE names another place for the latter.
+    """
+    if is_ours and os.access(root, os.W_OK):
+        return RunFiles(root).cache
+    key = hashlib.sha256(str(root.resolve()).encode(errors="surrogateescape")).hexdigest()[:20]
+    return user_cache() / key
+
+
+def user_cache() -> Path:
+    """The user's cache directory for the workbench."""
+    if named := os.environ.get(CACHE_VARIABLE):
+        return Path(named)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "mindspore-workbench"
+
+
+def to_arrow(frame: pd.DataFrame, declared: Table) -> pa.Table:
+    """A checked table as Arrow columns."""
+    return pa.Table.from_pandas(frame, schema=arrow_schema(declared), preserve_index=False).replace_schema_metadata(
+        None
+    )
+
+
+class PartWriter:
+    """Writes one Parquet part piece by piece; it appears under its name only when closed."""
+
+    def __init__(self, path: Path, declared: Table) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.rows = 0
+        self.ranks: set[int] = set()
+        self.steps: tuple[int, int] | None = None
+        self._names = set(declared.column_names)
+        self._temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows as one row group."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._temporary, rows.schema, compression="zstd", compression_level=1)
+        self._writer.write_table(rows)
+        self.rows += rows.num_rows
+        if "rank_id" in self._names:
+            self.ranks.update(r for r in pc.unique(rows.column("rank_id")).to_pylist() if r is not None)
+        if "step" in self._names:
+            self._widen_steps(pc.min_max(rows.column("step")).as_py())
+
+    def _widen_steps(self, found: dict[str, int | None]) -> None:
+        low, high = found["min"], found["max"]
+        if low is None or high is None:
+            return
+        self.steps = (min(low, self.steps[0]), max(high, self.steps[1])) if self.steps else (low, high)
+
+    def close(self) -> None:
+        """Complete the part."""
+        if self._writer is not None:
+            self._writer.close()
+            self._temporary.replace(self.path)
+            self._writer = None
+
+    def discard(self) -> None:
+        """Remove what is not complete."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._temporary.unlink(missing_ok=True)
+
+
+def read_parts(declared: Table, parts: Sequence[Path], *, ranks: Collection[int] | None = None) -> pd.DataFrame:
+    """Rows of all parts, in the order of the parts, as the declared table; `ranks` leaves out the other ranks.
+
+    Raises:
+        UnknownParameterError: `ranks` for a table without ranks.
+    """
+    if ranks is not None and "rank_id" not in declared.column_names:
+        raise UnknownParameterError(f"Table {declared.name} has no ranks.", fix="leave out `ranks`")
+    rows = None if ranks is None else pc.field("rank_id").isin(sorted(ranks))
+    pieces = [pq.read_table(p, columns=declared.column_names, filters=rows) for p in parts]
+    if not pieces:
+        return declared.empty()
+    data = pa.concat_tables([p.cast(arrow_schema(declared)) for p in pieces])
+    return pd.DataFrame(
+        {c.name: _pandas_column(data.column(c.name), c.dtype) for c in declared.columns}, columns=declared.column_names
+    )
+
+
+def _pandas_column(values: pa.ChunkedArray, dtype: str) -> pd.Series:
+    if dtype in ("float64", "int64"):
+        return values.to_pandas().astype(dtype)
+    extension = pd.api.types.pandas_dtype(dtype)
+    return values.to_pandas(types_mapper=lambda _: extension)
+
+
+def query(sql: str, parts_by_table: Mapping[str, Sequence[Path]], *, scratch: Path) -> pd.DataFrame:
+    """Result of a DuckDB query in which each table is a view over its parts.
+
+    Args:
+        sql: one SELECT statement.
+        parts_by_table: Parquet files of each table that the statement may name.
+        scratch: directory for results that do not fit into memory.
+
+    Raises:
+        UnknownParameterError: the statement is wrong.
+    """
+    with duckdb.connect(config={"memory_limit": QUERY_MEMORY_LIMIT, "temp_directory": str(scratch)}) as connection:
+        for name, parts in parts_by_table.items():
+            files = ", ".join("'" + str(p).replace("'", "''") + "'" for p in parts)
+            columns = ", ".join(table(name).column_names)
+            connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM read_parquet([{files}])')
+        try:
+            return connection.execute(sql).df()
+        except duckdb.OutOfMemoryException as error:
+            raise WorkbenchError(f"The query needs too much memory: {error}", fix="aggregate or filter more") from None
+        except duckdb.Error as error:
+            raise UnknownParameterError(
+                f"The query failed: {error}", fix=f"use the tables {sorted(parts_by_table)} and their columns"
+            ) from None
