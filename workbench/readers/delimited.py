@@ -1,0 +1,203 @@
+"""CSV files of any writer, version and state -> frame of the columns that a table needs, and notes on the rest.
+
+Columns are found by header, never by position; units are taken from the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from workbench.readers.cells import Numbers, header_unit, to_integers, to_ns, to_numbers, to_text, unit_factor
+from workbench.readers.csv_body import Body, RowRules, damaged_rows, read_body, read_damaged_body
+from workbench.readers.csv_header import Layout, find_header, sniff_headers
+from workbench.readers.json_file import read_json
+from workbench.readers.kinds import FileContext
+from workbench.readers.text import Buffer, decode_to_utf8, normalise_bytes, read_bytes
+from workbench.tables import Column, Note, Table
+
+__all__ = ["Delimited", "read_delimited", "read_json", "sniff_headers"]
+
+ROW_PROBLEMS = {
+    "cut": ("the file ends in the middle of a line.", "the end of that line, and all that came after it"),
+    "short": ("fewer cells than the header, so that it is unknown which one is absent.", "these rows"),
+    "shifted": (
+        "fewer cells than the header, so that it is unknown which one is absent.",
+        "the later cells of these rows",
+    ),
+    "long": ("more cells than the header.", "these rows"),
+    "open_quote": ("a quote is opened and never closed.", "these lines"),
+    "header_again": ("the header comes again: files were put one after the other.", "nothing"),
+}
+
+
+class Delimited(NamedTuple):
+    """What was read: `table` has the columns that the file has, under the names of the table; `headers` as written."""
+
+    table: pd.DataFrame
+    notes: list[Note]
+    headers: tuple[str, ...]
+
+
+def read_delimited(
+    path: Path,
+    context: FileContext,
+    *,
+    columns: Table | Sequence[Column],
+    required: Collection[str] | None = None,
+    missing_values: Mapping[str, float] | None = None,
+    trust_short_rows_to: str | None = None,
+    writer_ends_lines: bool = True,
+) -> Delimited:
+    """Read the declared columns of a CSV file, found by `Column.raw_names`.
+
+    Args:
+        path: the file.
+        context: gives the name in notes.
+        columns: table or columns; those without a raw header are left out of the result.
+        required: names of columns without which a row is of no use; default: the required ones that have a header. A
+            file with some of them is read, and a note says which are absent.
+        missing_values: column name -> number (in the unit of the column) that this writer uses for "none".
+        trust_short_rows_to: column up to which a row with too few cells is still right; without it such rows are left
+            out.
+        writer_ends_lines: the writer always ends the last line, so that the last cell of a file without a line end is
+            cut, and missing. False keeps that cell.
+
+    Returns:
+        The columns that the file has. `_ns` columns are exact Int64, other int columns Int64, float64 columns are in
+        the unit of their name, string columns are trimmed pandas strings. Cells that cannot be read are missing, with
+        one note per column; a file without rows has a note.
+
+    Raises:
+        UnreadableFileError: no bytes, or no line that holds any required header.
+    """
+    declared = columns.columns if isinstance(columns, Table) else tuple(columns)
+    wanted = tuple(c for c in declared if c.raw_names)
+    names = set(required) if required is not None else {c.name for c in wanted if c.required}
+    file = context.name(path)
+    data, notes = normalise_bytes(read_bytes(path, context), file)
+    data, layout, body, more = _rows(data, wanted, names, file, trust_short_rows_to, writer_ends_lines)
+    notes += more
+    notes += [_absent_note(c, layout, file) for c in wanted if c.name in names - layout.index.keys()]
+    notes += [_row_note(file, problem, lines) for problem, lines in body.problems.items()]
+    table, bad = _converted(body, layout, missing_values or {})
+    clean = not body.problems
+    notes += [_cell_note(file, layout, name, rows, data if clean else None) for name, rows in bad.items()]
+    if table.empty:
+        notes.append(_empty_note(file))
+    return Delimited(table, notes, layout.headers)
+
+
+def _rows(
+    data: Buffer, columns: tuple[Column, ...], required: set[str], file: str, trust: str | None, ends: bool
+) -> tuple[Buffer, Layout, Body, list[Note]]:
+    layout = find_header(data, columns, required, file)
+    try:
+        return data, layout, read_body(data, layout, _rules(layout, trust, ends)), []
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        data, notes = decode_to_utf8(data, file)
+    layout = find_header(data, columns, required, file)  # a recoded header has another length
+    rules = _rules(layout, trust, ends)
+    if notes:
+        try:
+            return data, layout, read_body(data, layout, rules), notes
+        except pa.ArrowInvalid:
+            pass  # its rows are damaged as well
+    return data, layout, read_damaged_body(data, layout, rules), notes
+
+
+def _rules(layout: Layout, trust: str | None, ends: bool) -> RowRules:
+    return RowRules(trust_to=layout.index.get(trust) if trust else None, writer_ends_lines=ends)
+
+
+def _converted(
+    body: Body, layout: Layout, missing_values: Mapping[str, float]
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Typed columns, and for those with bad cells the numbers of the rows."""
+    columns: dict[str, pd.Series] = {}
+    bad: dict[str, np.ndarray] = {}
+    for column in layout.columns:
+        cells = body.cells[layout.index[column.name]]
+        header = layout.headers[layout.index[column.name]]
+        if column.dtype == "string":
+            columns[column.name] = to_text(cells)
+            continue
+        values, wrong = _numbers(cells, column, header, layout.delimiter)
+        if column.name in missing_values:
+            values = values.mask(values == missing_values[column.name])
+        columns[column.name] = values
+        if wrong.any():
+            bad[column.name] = np.flatnonzero(wrong)
+    return pd.DataFrame(columns), bad
+
+
+def _numbers(cells: pa.ChunkedArray, column: Column, header: str, delimiter: str) -> tuple[pd.Series, np.ndarray]:
+    if column.name.endswith("_ns"):
+        read: Numbers = to_ns(cells, header_unit(header))
+    elif column.dtype in ("Int64", "int64"):
+        read = to_integers(cells)
+    else:
+        read = to_numbers(cells, decimal_comma=delimiter == ";")
+        return pd.Series(read.values) * unit_factor(header, column.name), read.bad
+    return pd.Series(read.values), read.bad
+
+
+def _absent_note(column: Column, layout: Layout, file: str) -> Note:
+    return Note(
+        file=file,
+        where=f"line {layout.line}",
+        problem=f"the header {' or '.join(column.raw_names)} is absent; there are {', '.join(layout.headers)[:300]}.",
+        lost=f"{column.name} of all rows",
+        fix="restore the header, or profile again with this version's default settings",
+    )
+
+
+def _row_note(file: str, problem: str, lines: list[int]) -> Note:
+    what, lost = ROW_PROBLEMS[problem]
+    count = f"{len(lines)} rows: " if len(lines) > 1 else ""
+    return Note(
+        file=file,
+        where=f"line {lines[0]}" + (f" and {len(lines) - 1} more" if len(lines) > 1 else ""),
+        problem=f"{count}{what}",
+        lost=lost,
+        fix="copy the file again from the training host, or parse the profile again",
+    )
+
+
+def _cell_note(file: str, layout: Layout, name: str, rows: np.ndarray, data: Buffer | None) -> Note:
+    """One note for all unreadable cells of a column; the line is counted in `data`, else the row is given."""
+    cell = layout.index[name]
+    header = layout.headers[cell].strip()
+    first = int(rows[0])
+    row = next(islice(damaged_rows(data, layout), first, None), None) if data is not None else None
+    where = f"line {row.line}" if row else f"data row {first + 1}"
+    text = row.cells[cell].strip() if row and cell < len(row.cells) else ""
+    mangled = (
+        name.endswith("_ns") and "e" in text.lower() and text.lower().replace("e", "", 1).strip("+-.0123456789") == ""
+    )
+    seen = f" ({text[:40]!r})" if text else ""
+    return Note(
+        file=file,
+        where=f"{where}, column {header}",
+        problem=f"{len(rows)} cells{seen} have lost digits in a spreadsheet."
+        if mangled
+        else f"{len(rows)} cells{seen} are not numbers.",
+        lost=f"{name} of these rows",
+        fix="use the file as the profiler wrote it, not one saved by a spreadsheet or an editor",
+    )
+
+
+def _empty_note(file: str) -> Note:
+    return Note(
+        file=file,
+        where="whole file",
+        problem="no row could be used.",
+        lost="all rows",
+        fix="check the notes on this file; if there are none, nothing was recorded: profile again",
+    )
