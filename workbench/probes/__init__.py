@@ -1,1 +1,39 @@
-"""Package."""
+"""What runs inside or beside a MindSpore training; the only home of MindSpore. Names load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from workbench.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from workbench.probes.data_profile import profile_pipeline
+    from workbench.probes.evaluation import EvaluationTask
+    from workbench.probes.inline_evaluation import InlineEvaluation
+    from workbench.probes.profile_capture import profile_steps
+    from workbench.probes.recorder import Recorder
+    from workbench.probes.train_step import RecordedStep
+
+__all__ = ["EvaluationTask", "InlineEvaluation", "RecordedStep", "Recorder", "profile_pipeline", "profile_steps"]
+
+_HOMES = {
+    "EvaluationTask": "evaluation",
+    "InlineEvaluation": "inline_evaluation",
+    "RecordedStep": "train_step",
+    "Recorder": "recorder",
+    "profile_pipeline": "data_profile",
+    "profile_steps": "profile_capture",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'workbench.probes' has no attribute {name!r}")
+    if find_spec("mindspore") is None:
+        raise MissingExtraError(
+            f"workbench.probes.{name} needs MindSpore, which is not installed.",
+            fix="pip install 'mindspore-workbench[mindspore]'",
+        )
+    return getattr(import_module(f"workbench.probes.{_HOMES[name]}"), name)

@@ -1,0 +1,106 @@
+"""Evaluate one checkpoint in a process of its own: `python -m workbench.probes.evaluate RUN --checkpoint FILE`.
+
+Runs at low priority, so that a training on the same machine goes first. Exit status: 0 the evaluation is in the run's
+`evals/checkpoint.jsonl` and `eval_samples/`; 3 the checkpoint is damaged or does not fit (the last line of stderr says
+why); 2 another problem that the user can fix.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from workbench.errors import CheckpointError, MissingTableError, UnreadableFileError, WorkbenchError
+from workbench.files import RunFiles
+
+EXIT_DAMAGED = 3
+EXIT_PROBLEM = 2
+LOW_PRIORITY = 10
+
+
+def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, task: str | None = None) -> str:
+    """Evaluate `checkpoint` with the run's task on every subset and record it; return the evaluation's id.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged or does not fit the network.
+        MissingTableError: the run names no evaluation task and none is given.
+    """
+    import mindspore as ms
+    from tqdm.auto import tqdm
+
+    from workbench.probes import evaluation
+
+    files = RunFiles(run_dir)
+    info = _read_info(files)
+    plan: dict[str, object] = dict(info.get("evaluation") or {})
+    name = task or plan.get("task")
+    if not name:
+        raise MissingTableError(
+            f"{files.run_json} names no evaluation task.",
+            fix="give Recorder(evaluation={'task': 'package.module:function', 'arguments': {...}}), or --task",
+        )
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_device("CPU" if info.get("device_target") == "CPU" else str(info.get("device_target", "CPU")))
+    built = evaluation.load_task(str(name), plan.get("arguments") or {})
+    evaluation.load_checkpoint(built.network, checkpoint)
+    total = sum(len(samples) for samples in built.subsets.values())
+    with tqdm(total=total, desc=f"evaluating {checkpoint.name}", unit="sample") as bar:
+        scored = evaluation.score(
+            built, checkpoint=checkpoint.stem, step=step, progress=lambda _subset, done: bar.update(done)
+        )
+    protocol = evaluation.protocol_of(built, file=checkpoint, scored=scored, dataset_rebuilt=True, graph_rebuilt=True)
+    return evaluation.write_evaluation(files, "checkpoint", scored, protocol)
+
+
+def _read_info(files: RunFiles) -> dict[str, Any]:
+    try:
+        info: dict[str, Any] = msgspec.json.decode(files.run_json.read_bytes())
+    except FileNotFoundError as error:
+        raise UnreadableFileError(
+            f"There is no {files.run_json}.", fix="name a run directory that workbench.probes.Recorder wrote"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise UnreadableFileError(
+            f"{files.run_json} is damaged ({error}).", fix="restore it, or start the training's Recorder again"
+        ) from error
+    return info
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line of the evaluator process."""
+    parser = argparse.ArgumentParser(description="Evaluate one checkpoint of a run on every subset.")
+    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint file")
+    parser.add_argument("--step", type=int, help="training step of the checkpoint")
+    parser.add_argument("--task", help="package.module:function; default: what run.json names")
+    parser.add_argument("--nice", type=int, default=LOW_PRIORITY, help="added to the process's niceness (default 10)")
+    arguments = parser.parse_args(argv)
+    run_dir, checkpoint = arguments.run.absolute(), arguments.checkpoint.absolute()
+    os.nice(arguments.nice)
+    os.environ.setdefault("GLOG_v", "3")
+    if os.getcwd() not in sys.path:  # tasks of the user's own modules, after the change of directory below
+        sys.path.insert(1, os.getcwd())
+    with tempfile.TemporaryDirectory(prefix="workbench_evaluate_") as scratch:
+        os.chdir(scratch)  # MindSpore leaves compiler output in the working directory
+        try:
+            evaluate_checkpoint(run_dir, checkpoint, step=arguments.step, task=arguments.task)
+        except CheckpointError as error:
+            print(" ".join(str(error).split()), file=sys.stderr)
+            return EXIT_DAMAGED
+        except WorkbenchError as error:
+            print(error, file=sys.stderr)
+            return EXIT_PROBLEM
+        finally:
+            os.chdir("/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

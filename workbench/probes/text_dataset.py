@@ -1,0 +1,84 @@
+"""Training windows as MindRecord on disk, and the `mindspore.dataset` pipeline that reads them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import mindspore.dataset as ds
+import numpy as np
+from mindspore.mindrecord import FileWriter
+
+from workbench.probes.corpus import Document, Sample, windows
+
+SCHEMA = {
+    "tokens": {"type": "int32", "shape": [-1]},
+    "targets": {"type": "int32", "shape": [-1]},
+    "sample": {"type": "int64"},
+    "subset": {"type": "int32"},
+}
+
+
+def training_samples(
+    documents: Sequence[Document], *, context_length: int, weights: Mapping[str, float] | None = None, seed: int = 0
+) -> list[Sample]:
+    """Windows of the documents that are not held out, in a seeded random order.
+
+    Args:
+        documents: of any subsets.
+        context_length: tokens of a window.
+        weights: share of each subset among the samples; larger subsets are thinned out, never repeated.
+            None takes all windows.
+        seed: of the order and the choice.
+    """
+    generator = random.Random(seed)
+    pools: dict[str, list[Sample]] = {}
+    for document in documents:
+        if not document.is_held_out:
+            pools.setdefault(document.subset, []).extend(windows(document, context_length))
+    for pool in pools.values():
+        generator.shuffle(pool)
+    if weights:
+        total = min(len(pool) / weights[name] for name, pool in pools.items() if weights.get(name, 0) > 0)
+        pools = {name: pool[: int(total * weights.get(name, 0))] for name, pool in pools.items()}
+    samples = [sample for pool in pools.values() for sample in pool]
+    generator.shuffle(samples)
+    return samples
+
+
+def write_mindrecord(samples: Sequence[Sample], path: Path, *, subsets: Sequence[str]) -> Path:
+    """Write samples to one MindRecord file; `sample` is the index in `samples`, `subset` the index in `subsets`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = FileWriter(str(path), shard_num=1, overwrite=True)
+    writer.add_schema(SCHEMA, "windows of documents")
+    rows = [
+        {"tokens": s.tokens, "targets": s.targets, "sample": np.int64(i), "subset": np.int32(subsets.index(s.subset))}
+        for i, s in enumerate(samples)
+    ]
+    writer.write_raw_data(rows)
+    writer.commit()
+    return path
+
+
+def token_pipeline(
+    path: Path,
+    *,
+    batch_size: int,
+    seed: int = 0,
+    workers: int = 1,
+    rank_id: int = 0,
+    world_size: int = 1,
+    shuffle: bool = True,
+) -> ds.Dataset:
+    """Batches (tokens, targets), both int32 (batch, context_length); every rank reads its own shard."""
+    ds.config.set_seed(seed)
+    dataset = ds.MindDataset(
+        str(path),
+        columns_list=["tokens", "targets"],
+        shuffle=shuffle,
+        num_parallel_workers=workers,
+        num_shards=world_size,
+        shard_id=rank_id,
+    )
+    return dataset.batch(batch_size, drop_remainder=True)
