@@ -39,7 +39,7 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
 
     files = RunFiles(run_dir)
     info = _read_info(files)
-    plan: dict[str, object] = dict(info.get("evaluation") or {})
+    plan: dict[str, Any] = dict(info.get("evaluation") or {})
     name = task or plan.get("task")
     if not name:
         raise MissingTableError(

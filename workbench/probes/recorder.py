@@ -25,6 +25,7 @@ import psutil
 from mindspore import nn
 from mindspore.train import Callback, RunContext
 
+from workbench.errors import UnknownParameterError
 from workbench.probes.callback_timer import CallbackCall, CallbackTimer
 from workbench.probes.data_profile import PipelineProfiler
 from workbench.probes.profile_capture import ProfileWindow
@@ -81,6 +82,11 @@ class Recorder(Callback):
         first_step: int = 1,
     ) -> None:
         super().__init__()
+        if evaluation and str(evaluation.get("task", "")).startswith("__main__"):
+            raise UnknownParameterError(
+                f"The evaluation task {evaluation['task']!r} lives in the training script itself.",
+                fix="move the function to a module that another process can import, and name that module",
+            )
         rank_id, world_size = job_place()
         self.writer = RunWriter(run_dir, rank_id=rank_id, world_size=world_size)
         self._info: dict[str, object] = {

@@ -23,6 +23,7 @@ from workbench.probes.recorder import Recorder, job_place
 from workbench.probes.text_dataset import token_pipeline, training_samples, write_mindrecord
 from workbench.probes.train_step import RecordedStep
 
+EVALUATION_TASK = "workbench.probes.rehearsal:evaluation_task"
 DEFAULT_WEIGHTS = {"python": 0.35, "english": 0.3, "arithmetic": 0.2, "chinese": 0.15}
 
 
@@ -100,7 +101,7 @@ def train(run_dir: Path, config: RehearsalConfig) -> None:
         seeds={"all": config.seed},
         data_fingerprint=fingerprint(documents),
         tags=["rehearsal"],
-        evaluation={"task": f"{__name__}:evaluation_task", "arguments": task_arguments(config)},
+        evaluation={"task": EVALUATION_TASK, "arguments": task_arguments(config)},
         steps_total=config.steps,
         profile_steps=config.profile_steps,
         profile_data=True,
