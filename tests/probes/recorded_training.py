@@ -1,4 +1,4 @@
-"""A tiny real training with a Recorder, run by test_recorder.py in a process of its own; prints what it computed by hand."""
+"""A tiny real training with a Recorder, run by test_recorder.py; prints what it computed by hand."""
 
 import argparse
 import errno
@@ -101,6 +101,7 @@ def build(arguments):
 
 
 def data(slow_ms):
+    ds.config.set_prefetch_size(1)
     generator = np.random.default_rng(0)
     rows = generator.integers(0, 256, (STEPS * 4, 2, 16)).astype(np.int32)
 

@@ -72,16 +72,14 @@ def test_events_tell_compilation_saving_profile_and_the_end(tmp_path: Path):
 def test_a_slow_pipeline_shows_as_data_wait_and_a_slow_callback_does_not(tmp_path: Path):
     slow_dir = tmp_path / "slow"
     slow_dir.mkdir()
-    run_training(slow_dir, "graph", "--slow-data-ms", "60")
-    starved = records(slow_dir / "run" / "metrics" / "rank_0.jsonl")[2:]
-    # 60 ms per batch by one worker, a step runs for a few: nearly all of it is waited for
-    assert 40_000 < np.median([s["data_wait_us"] for s in starved]) < 75_000
-    run_training(tmp_path, "graph", "--slow-data-ms", "60", "--slow-callback-ms", "80")
-    steps = records(tmp_path / "run" / "metrics" / "rank_0.jsonl")[2:]  # after compilation and prefetch
-    waits = np.array([s["data_wait_us"] for s in steps])
-    callbacks = np.array([s["callbacks_us"] for s in steps])
-    assert np.median(callbacks) > 75_000
-    assert np.median(waits) < 60_000  # the pipeline works while the callback sleeps
+    run_training(slow_dir, "graph", "--slow-data-ms", "80")
+    starved = records(slow_dir / "run" / "metrics" / "rank_0.jsonl")[-2:]  # what compilation let prefetch is used up
+    run_training(tmp_path, "graph", "--slow-data-ms", "80", "--slow-callback-ms", "100")
+    hidden = records(tmp_path / "run" / "metrics" / "rank_0.jsonl")[-2:]
+    # one worker needs 80 ms for a batch: waited for, unless another callback sleeps longer than that
+    assert min(s["data_wait_us"] for s in starved) > 30_000
+    assert max(s["data_wait_us"] for s in hidden) < 30_000
+    assert min(s["callbacks_us"] for s in hidden) > 95_000
 
 
 def test_return_grad_and_plain_steps_are_understood(tmp_path: Path):
