@@ -5,6 +5,7 @@ import pytest
 
 from workbench.analyses.evaluation import (
     ALL_SUBSETS,
+    changes_from_references,
     checkpoints_in_order,
     paired_changes,
     reference_checkpoints,
@@ -131,3 +132,28 @@ def test_references_are_the_previous_and_the_best_before():
     assert reference_checkpoints(every, "c-1") == {}
     assert reference_checkpoints(every, "c-2") == {"previous": "c-1"}
     assert reference_checkpoints(every, "c-10") == {"previous": "c-3", "best": "c-2"}
+
+
+def many_documents(checkpoint, step, shift):
+    level = {"code": 2.0 + shift["code"], "prose": 3.0 + shift["prose"]}
+    return samples(*[
+        (checkpoint, step, subset, f"{subset}{i}", f"d{i}", 10.0, 12.0, 10 * (loss + 0.01 * (i % 3)), 5.0)
+        for subset, loss in level.items() for i in range(20)
+    ])  # fmt: skip
+
+
+def test_verdicts_name_the_subset_that_got_worse_beside_a_better_whole():
+    first = many_documents("c-1", 1, {"code": 0.0, "prose": 0.0})
+    wobble = [0.02 * (-1) ** i for i in range(40)]
+    second = many_documents("c-2", 2, {"code": -0.5, "prose": 0.1})
+    second = second.assign(loss_nats=second.loss_nats + wobble)
+    found = changes_from_references(pd.concat([first, second]), "c-2").set_index("subset")
+    assert found.verdict.to_dict() == {"code": "better", "prose": "worse", ALL_SUBSETS: "better"}
+    assert found.reference.unique().tolist() == ["previous: c-1"]
+    assert changes_from_references(first, "c-1").empty
+
+
+def test_accuracy_is_better_when_it_rises():
+    later = TWO_DOCUMENTS.assign(checkpoint="c-2", step=20, correct_tokens=[7.0, 14.0, 35.0], document_id=None)
+    both = pd.concat([TWO_DOCUMENTS.assign(document_id=None), later])
+    assert set(changes_from_references(both, "c-2", metric="next_token_accuracy").verdict) == {"better"}

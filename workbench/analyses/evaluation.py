@@ -15,6 +15,9 @@ from workbench.tables import EVAL_SAMPLES, EVALS
 
 ALL_SUBSETS = "all subsets"
 MODEL_STATE = ["checkpoint", "step"]
+CHANGE_COLUMNS = ["subset", "before", "after", "change", "low", "high", "confidence", "p_value", "p_holm", "n",
+                  "documents", "unpaired"]  # fmt: skip
+VERDICT_COLUMNS = ["reference", "role", "verdict"]
 
 
 class _Ratio(NamedTuple):
@@ -112,9 +115,7 @@ def paired_changes(
         for subset, group in samples.groupby("subset")
         if {before, after} <= set(group["checkpoint"].dropna())
     ]
-    columns = ["subset", "before", "after", "change", "low", "high", "confidence", "p_value", "p_holm", "n",
-               "documents", "unpaired"]  # fmt: skip
-    changes = pd.DataFrame(rows, columns=columns)
+    changes = pd.DataFrame(rows, columns=CHANGE_COLUMNS)
     tests = changes["p_value"].where(changes["subset"] != ALL_SUBSETS).astype(float)
     return changes.assign(p_holm=holm(tests))
 
@@ -142,6 +143,34 @@ def reference_checkpoints(eval_samples: pd.DataFrame, checkpoint: str) -> dict[s
     if len(losses) and (best := str(losses.loc[losses["value"].idxmin(), "checkpoint"])) != earlier[-1]:
         references["best"] = best
     return references
+
+
+def changes_from_references(
+    eval_samples: pd.DataFrame, checkpoint: str, *, metric: str = "loss", confidence: float = 0.95
+) -> pd.DataFrame:
+    """Paired changes of a checkpoint against the previous and the best one before it, with a verdict in words.
+
+    Returns:
+        The rows of `paired_changes`, subsets first and `ALL_SUBSETS` last, with reference ("previous: NAME" or
+        "best before: NAME"), role ("previous" or "best") and verdict: "better" or "worse" where the Holm-adjusted
+        p-value (for the whole its own) is below 1 - confidence, "within noise", or "not testable" (fewer than two
+        documents, or a value that is not a number). Empty for the first checkpoint.
+    """
+    samples = with_all_subsets(eval_samples)
+    sign = 1 if metric == "next_token_accuracy" else -1
+    parts = []
+    for role, other in reference_checkpoints(eval_samples, checkpoint).items():
+        changes = paired_changes(samples, other, checkpoint, metric=metric, confidence=confidence)
+        p = changes["p_holm"].fillna(changes["p_value"])
+        verdict = np.select(
+            [p.isna(), p >= 1 - confidence, sign * changes["change"] > 0],
+            ["not testable", "within noise", "better"],
+            default="worse",
+        )
+        words = {"previous": f"previous: {other}", "best": f"best before: {other}"}
+        part = changes.assign(reference=words[role], role=role, verdict=verdict)
+        parts.append(part.sort_values("subset", key=lambda s: s == ALL_SUBSETS, kind="stable"))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*CHANGE_COLUMNS, *VERDICT_COLUMNS])
 
 
 def _estimates(group: pd.DataFrame, confidence: float) -> list[tuple[str, Estimate]]:
