@@ -100,10 +100,10 @@ def build(arguments):
     return with_loss, optimizer, nn.TrainOneStepCell(with_loss, optimizer, return_grad=arguments.step == "return_grad")
 
 
-def data(slow_ms):
+def data(slow_ms, steps=STEPS):
     ds.config.set_prefetch_size(1)
     generator = np.random.default_rng(0)
-    rows = generator.integers(0, 256, (STEPS * 4, 2, 16)).astype(np.int32)
+    rows = generator.integers(0, 256, (steps * 4, 2, 16)).astype(np.int32)
 
     class Source:
         def __len__(self):
@@ -123,6 +123,7 @@ def main():
     parser.add_argument("--step", default="recorded")
     parser.add_argument("--loop", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--slow-data-ms", type=float, default=0)
     parser.add_argument("--slow-callback-ms", type=float, default=0)
     parser.add_argument("--nan-at", type=int)
@@ -148,7 +149,7 @@ def main():
             callbacks.append(Sleeper(arguments.slow_callback_ms / 1e3))
         if arguments.full_disk_at:
             callbacks.append(FillDisk(recorder, arguments.full_disk_at))
-        Model(step).train(1, data(arguments.slow_data_ms), callbacks=callbacks)
+        Model(step).train(1, data(arguments.slow_data_ms, arguments.steps), callbacks=callbacks)
         out |= {"steps": by_hand.steps, "first_parameter_norm": by_hand.first_parameter_norm}
     print(json.dumps({**out, "lost_records": recorder.writer.lost_records}))
 
