@@ -188,6 +188,8 @@ KERNELS = Table(
         Column("cube_utilization_share", "float64", "use of the matrix unit", "cube_utilization(%)"),
         Column("aicore_us", "float64", "time on the matrix cores", ("aicore_time(us)",)),
         Column("aiv_us", "float64", "time on the vector cores", ("aiv_time(us)",)),
+        Column("aicore_cycles", "float64", "clock cycles behind aicore_us, all cores", "aic_total_cycles"),
+        Column("aiv_cycles", "float64", "clock cycles behind aiv_us, all cores", "aiv_total_cycles"),
     ),
     fix="profile with ProfilerActivity.NPU (or CPU) and level Level1, so that kernel_details.csv is written",
 )
