@@ -40,12 +40,15 @@ class CallbackTimer:
 
     Attributes:
         calls: calls since the last `take_calls`.
-        free_at: `perf_counter_ns` at which the last hook of any callback returned: the data wait starts here.
+        free_at: `perf_counter_ns` at which the last work other than fetching data ended: the data wait starts here.
+        begun_at: `perf_counter_ns` at which the last step-begin hook returned: the step runs from here.
     """
 
-    before_step_end: Callable[[RunContext], None]  # called before the first step-end hook of a step
+    before_step_begin: Callable[[], None]  # called before every step-begin hook
+    before_step_end: Callable[[RunContext], None]  # called before every step-end hook
     calls: list[CallbackCall] = field(default_factory=list)
     free_at: int = 0
+    begun_at: int = 0
     _wrapped: list[tuple[Callback, str]] = field(default_factory=list)
 
     def install(self, callbacks: Sequence[Callback], own: Callback) -> None:
@@ -76,12 +79,14 @@ class CallbackTimer:
         original = getattr(callback, hook)
 
         def timed(run_context: RunContext) -> None:
-            if hook == "on_train_step_end":
+            if hook == "on_train_step_begin":
+                self.before_step_begin()
+            elif hook == "on_train_step_end":
                 self.before_step_end(run_context)
             saved_before = getattr(callback, "latest_ckpt_file_name", None)
             start_ns, start = time.time_ns(), time.perf_counter_ns()
             original(run_context)
-            self.free_at = time.perf_counter_ns()
+            self.free_at = self.begun_at = time.perf_counter_ns()
             saved = getattr(callback, "latest_ckpt_file_name", None)
             self.calls.append(
                 CallbackCall(

@@ -105,15 +105,15 @@ class Recorder(Callback):
         self._parameter_norms: ParameterNorms | None = None
         self._group_of = group_of
         self._count_tokens = count_tokens or (lambda batch: float(np.prod(batch[0].shape)))
-        self._timer = CallbackTimer(before_step_end=self._close_run)
+        self._timer = CallbackTimer(before_step_begin=self._close_wait, before_step_end=self._close_run)
         self._process = psutil.Process()
         self._on_device = ms.get_context("device_target") != "CPU"
         self._network: nn.Cell | None = None
         self._optimizer: nn.Optimizer | None = None
         self._rate: float | None = None
         self._started = False
-        self._run_begin = self._run_end = 0
-        self._data_wait_us = 0.0
+        self._run_begin = self._run_end = self._step_begun_at = 0
+        self._data_wait_us: float | None = None
         self._graphs = 0
         self._signals: StepSignals | None = None
         self._callbacks_us: float | None = None
@@ -230,9 +230,13 @@ class Recorder(Callback):
             self._timer.touch()
 
     # one step
+    def _close_wait(self) -> None:
+        """Stop the clock of the data wait; the first step-begin hook of any callback triggers it."""
+        if self._data_wait_us is None:
+            self._data_wait_us = (time.perf_counter_ns() - self._timer.free_at) / 1e3
+
     def _begin_step(self, batch: Sequence[Any]) -> None:
-        self._run_begin = time.perf_counter_ns()
-        self._data_wait_us = (self._run_begin - self._timer.free_at) / 1e3
+        self._close_wait()
         self._record_calls()
         self._batch = batch
         self._signals = None
@@ -254,13 +258,15 @@ class Recorder(Callback):
 
     def _take_signals(self, outputs: object) -> None:
         names = self._network.parameter_names if isinstance(self._network, RecordedStep) else ()
+        self._step_begun_at = self._timer.begun_at  # step-end hooks move it on
         self._signals = read_outputs(outputs, names)
         self._run_end = time.perf_counter_ns()
 
     def _write_step(self, *, epoch: int | None, **values: float | bool | None) -> None:
         signals = self._signals
         assert signals is not None
-        run_us = (self._run_end - self._run_begin) / 1e3
+        wait_us, self._data_wait_us = self._data_wait_us or 0.0, None
+        run_us = (self._run_end - max(self._run_begin, self._step_begun_at)) / 1e3
         compiled = self._note_compile(run_us)
         norm = None if signals.gradient_norms is None else float(np.sqrt(np.sum(signals.gradient_norms**2)))
         record: dict[str, object] = {
@@ -274,8 +280,8 @@ class Recorder(Callback):
             "loss_scale": signals.loss_scale if signals.loss_scale else getattr(self._network, "loss_scale", None),
             "tokens": self._count_tokens(self._batch),
             "samples": float(self._batch[0].shape[0]),
-            "step_us": self._data_wait_us + run_us,
-            "data_wait_us": self._data_wait_us,
+            "step_us": wait_us + run_us,
+            "data_wait_us": wait_us,
             "callbacks_us": self._callbacks_us,
             "compiled": compiled,
             "host_memory_bytes": float(self._process.memory_info().rss),
