@@ -34,10 +34,10 @@ def test_throughput_without_tokens_is_empty():
     assert throughput_curve(steps([1e6, 1e6])).empty
 
 
-def test_group_ratios_are_binned_by_median():
-    groups = pd.DataFrame({"rank_id": 0, "step": [1, 2, 3, 1], "group": ["b", "b", "b", "a"],
+def test_group_ratios_are_binned_by_median_in_natural_order():
+    groups = pd.DataFrame({"rank_id": 0, "step": [1, 2, 3, 1], "group": ["b.10", "b.10", "b.10", "b.2"],
                            "gradient_parameter_ratio": [1.0, 3.0, 5.0, 7.0]})  # fmt: skip
     found = group_ratio_curve(groups, bins=2)
-    assert found.to_dict("list") == {"step": [1, 1, 3], "group": ["b", "a", "b"],
-                                     "gradient_parameter_ratio": [2.0, 7.0, 5.0]}  # fmt: skip
+    assert found.to_dict("list") == {"step": [1, 1, 3], "group": ["b.2", "b.10", "b.10"],
+                                     "gradient_parameter_ratio": [7.0, 2.0, 5.0]}  # fmt: skip
     assert group_ratio_curve(PARAMETER_GROUPS.empty()).empty

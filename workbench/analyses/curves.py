@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -53,12 +55,19 @@ def group_ratio_curve(parameter_groups: pd.DataFrame, *, bins: int = BINS) -> pd
 
     Returns:
         One row per (bin of steps, group): step (first of the bin), group, gradient_parameter_ratio (median over steps
-        and ranks). Groups in the order of the model. Bins without a ratio are left out.
+        and ranks). Groups in natural order (blocks.2 before blocks.10). Bins without a ratio are left out.
     """
     groups = PARAMETER_GROUPS.check(parameter_groups).dropna(subset=["gradient_parameter_ratio"])
     first = groups["step"].groupby(_bin(groups, bins)).transform("min")
-    binned = groups.assign(step=first).groupby(["step", "group"], sort=False)["gradient_parameter_ratio"]
-    return binned.median().reset_index().sort_values("step", kind="stable", ignore_index=True)
+    binned = groups.assign(step=first).groupby(["step", "group"])["gradient_parameter_ratio"].median().reset_index()
+    order = {g: i for i, g in enumerate(sorted(binned["group"].unique(), key=_natural))}
+    return binned.sort_values(
+        ["group", "step"], key=lambda c: c.map(order) if c.name == "group" else c, ignore_index=True
+    )
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _bin(frame: pd.DataFrame, bins: int) -> pd.Series:

@@ -1,0 +1,82 @@
+"""One look for all charts, and showing them without internet access."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import altair as alt
+import vl_convert as vlc
+
+from workbench.errors import UnknownParameterError
+
+WIDTH = 820  # a wide chart with its legend fits a page of 1280 px
+HALF_WIDTH = 370  # two side by side
+HEIGHT = 240
+FONT = "'Noto Sans', 'Helvetica Neue', Arial, 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
+INK, QUIET, GRID = "#24292f", "#57606a", "#e6e8eb"
+
+# Okabe and Ito's colours, told apart with any colour vision; yellow is left out, it is lost on white.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
+    "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c959f",
+)  # fmt: skip
+SERIES = [BLUE, ORANGE, GREEN, PURPLE, RED, SKY, GREY]
+
+AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart
+Target = Literal["auto", "lab", "static"]
+TARGET_VARIABLE = "WORKBENCH_CHARTS"  # "lab" or "static"; set for the kernels of archived reports
+
+
+def enable_offline(target: Target = "auto") -> str:
+    """Show charts in this session with the workbench's look and without internet access.
+
+    Args:
+        target: "lab" for live charts in JupyterLab; "static" for pages that are archived: each chart becomes a picture
+            (SVG) beside its Vega-Lite description. "auto" takes what the variable `WORKBENCH_CHARTS` says, else "lab"
+            in a kernel that a Jupyter server started for a notebook, else "static".
+
+    Returns:
+        The target that was chosen.
+    """
+    chosen = _chosen(target)
+    alt.theme.register("workbench", enable=True)(look)
+    if chosen == "lab":
+        alt.JupyterChart.enable_offline()
+        alt.renderers.enable("jupyter", offline=True)
+    else:
+        alt.renderers.register("workbench_static", static_bundle)
+        alt.renderers.enable("workbench_static")
+    return chosen
+
+
+def static_bundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:
+    """A chart's description together with its picture, by MIME type."""
+    return {"application/vnd.vegalite.v6+json": spec, "image/svg+xml": vlc.vegalite_to_svg(spec)}
+
+
+def look() -> alt.theme.ThemeConfig:
+    """The theme: quiet axes, text that can be read at 1280 px, colours for any colour vision, fonts with CJK."""
+    text = {"labelFont": FONT, "titleFont": FONT, "labelColor": QUIET, "titleColor": INK}
+    sizes = {"labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal"}
+    title = {"font": FONT, "fontSize": 15, "fontWeight": 600, "anchor": "start", "color": INK}
+    config: dict[str, Any] = {
+        "background": "white",
+        "font": FONT,
+        "view": {"continuousWidth": WIDTH, "continuousHeight": HEIGHT, "discreteWidth": WIDTH, "stroke": None},
+        "axis": {**text, **sizes, "gridColor": GRID, "domainColor": GREY, "tickColor": GREY, "labelLimit": 240},
+        "axisX": {"grid": False},
+        "legend": {**text, **sizes, "labelLimit": 240, "symbolOpacity": 1},
+        "header": {**text, **sizes},
+        "title": {**title, "subtitleFont": FONT, "subtitleFontSize": 12, "subtitleColor": QUIET},
+        "line": {"strokeWidth": 1.8},
+        "range": {"category": SERIES, "heatmap": {"scheme": "cividis"}, "ordinal": {"scheme": "cividis"}},
+    }
+    return alt.theme.ThemeConfig(config=config)  # type: ignore[typeddict-item]
+
+
+def _chosen(target: str) -> str:
+    if target == "auto":
+        target = os.environ.get(TARGET_VARIABLE) or ("lab" if "JPY_SESSION_NAME" in os.environ else "static")
+    if target not in ("lab", "static"):
+        raise UnknownParameterError(f"{target!r} is no target for charts.", fix="use 'auto', 'lab' or 'static'")
+    return target
