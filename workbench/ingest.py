@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import joblib
 import msgspec
@@ -24,6 +23,7 @@ import workbench
 from workbench.errors import WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
+from workbench.readers.kinds import FileContext, Sink
 from workbench.store import PartWriter, to_arrow
 from workbench.tables import Note, Reading, table
 
@@ -228,6 +228,7 @@ def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
     """
     writers: dict[str, PartWriter] = {}
     notes: list[Note] = []
+    (directory / "scratch").mkdir(parents=True, exist_ok=True)
 
     def sink(name: str, rows: pa.Table) -> None:
         if name not in writers:
@@ -236,7 +237,7 @@ def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
 
     try:
         for source in batch.sources:
-            notes += _read_source(source, root, sink)
+            notes += _read_source(source, source.context(root, scratch=directory / "scratch"), sink)
         entries = {name: _finish(writer) for name, writer in writers.items() if writer.rows}
     finally:
         for writer in writers.values():
@@ -267,9 +268,8 @@ def _finish(writer: PartWriter) -> TableEntry:
     )
 
 
-def _read_source(source: Source, root: Path, sink: Any) -> list[Note]:
+def _read_source(source: Source, context: FileContext, sink: Sink) -> list[Note]:
     kind = KINDS_BY_NAME[source.kind]
-    context = source.context(root)
     try:
         if kind.stream is not None:
             return kind.stream(source.path, context, sink)
@@ -281,7 +281,7 @@ def _read_source(source: Source, root: Path, sink: Any) -> list[Note]:
         return [_whole_file(context.name(source.path), problem, "report it with the file; the other files are read")]
 
 
-def _write_readings(readings: dict[str, Reading], sink: Any) -> list[Note]:
+def _write_readings(readings: dict[str, Reading], sink: Sink) -> list[Note]:
     notes = []
     for name, reading in readings.items():
         notes += reading.notes

@@ -120,7 +120,11 @@ def read_parts(declared: Table, parts: Sequence[Path], *, ranks: Collection[int]
     if ranks is not None and "rank_id" not in declared.column_names:
         raise UnknownParameterError(f"Table {declared.name} has no ranks.", fix="leave out `ranks`")
     rows = None if ranks is None else pc.field("rank_id").isin(sorted(ranks))
-    pieces = [pq.read_table(p, columns=declared.column_names, filters=rows) for p in parts]
+    return to_pandas([pq.read_table(p, columns=declared.column_names, filters=rows) for p in parts], declared)
+
+
+def to_pandas(pieces: Sequence[pa.Table], declared: Table) -> pd.DataFrame:
+    """Arrow tables with the columns of a declared table, one after the other, as a frame with its dtypes."""
     if not pieces:
         return declared.empty()
     data = pa.concat_tables([p.cast(arrow_schema(declared)) for p in pieces])

@@ -5,10 +5,10 @@ A reader module lists its kinds in `KINDS` and is named here, the more specific 
 
 from __future__ import annotations
 
-from workbench.readers import run_directory
+from workbench.readers import run_directory, trace
 from workbench.readers.kinds import FileContext, FileKind
 
-MODULES = (run_directory,)
+MODULES = (run_directory, trace)
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 
 __all__ = ["ALL_KINDS", "FileContext", "FileKind"]

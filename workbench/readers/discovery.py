@@ -34,9 +34,9 @@ class Source:
         """Tables that the file fills."""
         return KINDS_BY_NAME[self.kind].tables
 
-    def context(self, root: Path) -> FileContext:
+    def context(self, root: Path, *, scratch: Path | None = None) -> FileContext:
         """What its place tells the reader."""
-        return FileContext(rank_id=self.rank_id, window=self.window, root=root)
+        return FileContext(rank_id=self.rank_id, window=self.window, root=root, scratch=scratch)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ class FileContext:
     rank_id: int = 0
     window: int = 0  # profile window of the rank, by time
     root: Path | None = None  # directory that the user opened; names in notes are relative to it
+    scratch: Path | None = None  # directory for temporary files, the system's by default
 
     def name(self, path: Path) -> str:
         """`path` as shown in notes."""
