@@ -196,7 +196,7 @@ def _last(buffer: bytes, offset: int, tail: Tail) -> Chunk:
     at = len(buffer)
     for _ in range(64):
         at = buffer.rfind(b"]", 0, at)
-        if at < 0:
+        if at < 0 or b'"ph"' in buffer[at:]:
             break
         events = decode(buffer[:at])
         if events is not None:
