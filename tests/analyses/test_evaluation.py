@@ -130,7 +130,7 @@ def test_references_are_the_previous_and_the_best_before():
     every = pd.concat([fourth, third, LATER, TWO_DOCUMENTS])
     assert checkpoints_in_order(every) == ["c-1", "c-2", "c-3", "c-10"]
     assert reference_checkpoints(every, "c-1") == {}
-    assert reference_checkpoints(every, "c-2") == {"previous": "c-1"}
+    assert reference_checkpoints(every, "c-2") == {"previous": "c-1", "best": "c-1"}
     assert reference_checkpoints(every, "c-10") == {"previous": "c-3", "best": "c-2"}
 
 
@@ -149,7 +149,7 @@ def test_verdicts_name_the_subset_that_got_worse_beside_a_better_whole():
     second = second.assign(loss_nats=second.loss_nats + wobble)
     found = changes_from_references(pd.concat([first, second]), "c-2").set_index("subset")
     assert found.verdict.to_dict() == {"code": "better", "prose": "worse", ALL_SUBSETS: "better"}
-    assert found.reference.unique().tolist() == ["previous: c-1"]
+    assert found.reference.unique().tolist() == ["previous, also the best: c-1"]
     assert changes_from_references(first, "c-1").empty
 
 

@@ -50,9 +50,9 @@ def subset_metrics(eval_samples: pd.DataFrame, *, confidence: float = 0.95) -> p
 
     Returns:
         One row per (checkpoint, step, subset, metric): value, low, high, confidence, n, documents. A metric whose
-        columns are missing everywhere in the subset is left out; one with a single missing or NaN score is NaN (a
-        diverged model has no good loss on the rest); low and high are NaN with fewer than two documents. Empty in,
-        empty out.
+        columns (but the loss) are missing everywhere in the subset is left out; one with a single missing or NaN score
+        is NaN (a diverged model has no good loss on the rest); low and high are NaN with fewer than two documents.
+        Empty in, empty out.
 
     Raises:
         MissingColumnsError: `eval_samples` lacks a column.
@@ -129,8 +129,8 @@ def checkpoints_in_order(evals: pd.DataFrame) -> list[str]:
 def reference_checkpoints(eval_samples: pd.DataFrame, checkpoint: str) -> dict[str, str]:
     """Which earlier checkpoints `checkpoint` is compared with: "previous" and "best".
 
-    "best" has the lowest loss over all subsets among the checkpoints before this one; it is left out where it is the
-    previous one, and both are left out for the first checkpoint.
+    "best" has the lowest loss over all subsets among the checkpoints before this one, and may be the previous one.
+    Both are left out for the first checkpoint.
     """
     order = checkpoints_in_order(eval_samples)
     _require(checkpoint, order, "checkpoint")
@@ -139,10 +139,8 @@ def reference_checkpoints(eval_samples: pd.DataFrame, checkpoint: str) -> dict[s
         return {}
     whole = with_all_subsets(eval_samples).query("subset == @ALL_SUBSETS and checkpoint in @earlier")
     losses = subset_metrics(whole).query("metric == 'loss'").dropna(subset=["value"])
-    references = {"previous": earlier[-1]}
-    if len(losses) and (best := str(losses.loc[losses["value"].idxmin(), "checkpoint"])) != earlier[-1]:
-        references["best"] = best
-    return references
+    best = {"best": str(losses.loc[losses["value"].idxmin(), "checkpoint"])} if len(losses) else {}
+    return {"previous": earlier[-1], **best}
 
 
 def changes_from_references(
@@ -151,15 +149,21 @@ def changes_from_references(
     """Paired changes of a checkpoint against the previous and the best one before it, with a verdict in words.
 
     Returns:
-        The rows of `paired_changes`, subsets first and `ALL_SUBSETS` last, with reference ("previous: NAME" or
-        "best before: NAME"), role ("previous" or "best") and verdict: "better" or "worse" where the Holm-adjusted
-        p-value (for the whole its own) is below 1 - confidence, "within noise", or "not testable" (fewer than two
-        documents, or a value that is not a number). Empty for the first checkpoint.
+        The rows of `paired_changes`, subsets first and `ALL_SUBSETS` last, with role ("previous" or "best"), reference
+        ("previous: NAME", "best before: NAME"; where both are one checkpoint only "previous, also the best: NAME")
+        and verdict: "better" or "worse" where the Holm-adjusted p-value (for the whole its own) is below
+        1 - confidence, "within noise", or "not testable" (fewer than two documents, or a value that is not a number).
+        Empty for the first checkpoint.
     """
     samples = with_all_subsets(eval_samples)
     sign = 1 if metric == "next_token_accuracy" else -1
+    references = reference_checkpoints(eval_samples, checkpoint)
+    words = {"previous": "previous", "best": "best before"}
+    if references.get("best") == references.get("previous"):
+        references.pop("best", None)
+        words["previous"] = "previous, also the best"
     parts = []
-    for role, other in reference_checkpoints(eval_samples, checkpoint).items():
+    for role, other in references.items():
         changes = paired_changes(samples, other, checkpoint, metric=metric, confidence=confidence)
         p = changes["p_holm"].fillna(changes["p_value"])
         verdict = np.select(
@@ -167,15 +171,16 @@ def changes_from_references(
             ["not testable", "within noise", "better"],
             default="worse",
         )
-        words = {"previous": f"previous: {other}", "best": f"best before: {other}"}
-        part = changes.assign(reference=words[role], role=role, verdict=verdict)
+        part = changes.assign(reference=f"{words[role]}: {other}", role=role, verdict=verdict)
         parts.append(part.sort_values("subset", key=lambda s: s == ALL_SUBSETS, kind="stable"))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*CHANGE_COLUMNS, *VERDICT_COLUMNS])
 
 
 def _estimates(group: pd.DataFrame, confidence: float) -> list[tuple[str, Estimate]]:
     clusters = _clusters(group)
-    known = {m: r for m, r in METRICS.items() if group[[r.numerator, r.denominator]].notna().any().all()}
+    given = group.notna().any()
+    given["loss_nats"] = True  # a required column: all missing means a model that has no loss
+    known = {m: r for m, r in METRICS.items() if given[r.numerator] and given[r.denominator]}
     estimates = []
     for name, ratio in known.items():
         top, bottom = group[ratio.numerator].to_numpy() * ratio.factor, group[ratio.denominator].to_numpy()
