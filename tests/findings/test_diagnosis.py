@@ -1,0 +1,117 @@
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from tests.made_run import made_samples, made_steps, write_run
+from workbench.findings import diagnosis
+from workbench.findings.diagnosis import Diagnosis, diagnose, ranked, run_tables
+from workbench.findings.finding import CAUSES, Evidence, Finding
+from workbench.findings.verdict import LAYER_OF_CAUSE, verdict
+
+SAMPLES = pd.concat([made_samples("c-100", 100), made_samples("c-200", 200, better=0.3)])
+TABLES = ["training_steps", "parameter_groups", "events", "eval_samples"]
+
+
+@pytest.fixture
+def healthy(tmp_path):
+    return write_run(tmp_path / "healthy", made_steps(200), samples=SAMPLES)
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    steps = made_steps(200)
+    steps["data_wait_us"] = 30_000.0
+    steps["step_us"] += 30_000
+    steps.loc[150:, "loss"] = np.nan
+    worse = pd.concat([SAMPLES, made_samples("c-150", 150, better=0.13, worse=["code"])])
+    return write_run(tmp_path / "faulty", steps, samples=worse[worse.checkpoint != "c-200"])
+
+
+def test_a_healthy_run_has_no_cause(healthy):
+    found = diagnose(healthy)
+    assert found.causes == ()
+    assert found.exit_status == 0
+    assert "healthy" in repr(found)
+    assert "healthy" in found._repr_html_()
+
+
+def test_a_faulty_run_is_ranked_and_shown(faulty):
+    found = diagnose(faulty)
+    assert [f.cause for f in found.causes] == ["loss_not_finite", "data_starved", "subset_regression"]
+    assert found.causes[0].severity == "critical"
+    assert found.exit_status == 1
+    assert "The loss is not a number from step 151" in found._repr_html_()
+
+
+def test_up_to_a_step_or_checkpoint(faulty):
+    assert "loss_not_finite" not in {f.cause for f in diagnose(faulty, step=120).causes}
+    early = diagnose(faulty, checkpoint="c-100")
+    assert {f.cause for f in early.causes} == {"data_starved"}
+
+
+def test_the_object_is_as_the_design_says_and_is_json(faulty):
+    found = diagnose(faulty).to_dict()
+    assert list(found) == ["schema", "run", "coverage", "causes"]
+    assert list(found["coverage"]) == ["ranks", "steps", "tables", "missing"]
+    assert list(found["causes"][0]) == list(diagnosis.CAUSE_FIELDS)
+    assert list(found["causes"][0]["culprit"]) == ["rank", "op", "link", "subset", "data_op", "stage"]
+    assert list(found["causes"][0]["steps"]) == ["first", "last", "list"]
+    assert list(found["causes"][0]["evidence"][0]) == ["fact", "value", "unit", "table", "where"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def finding(**values):
+    words = {"cause": "stall_steps", "playbook": "T7", "severity": "warning", "confidence": "high"}
+    return Finding(**{**words, "title": "t", "fix": "f", "source": "s", **values})
+
+
+def test_rank_is_severity_then_gain_then_confidence():
+    order = [
+        finding(severity="critical"),
+        finding(severity="critical", saves_us_per_step=99.0),
+        finding(saves_us_per_step=20.0),
+        finding(saves_us_per_step=10.0),
+        finding(confidence="medium"),
+        finding(severity="info", saves_us_per_step=99.0),
+    ]
+    assert ranked(order[::-1]) == order
+
+
+def test_numbers_that_are_not_finite_become_null():
+    broken = finding(evidence=(Evidence(fact="x", value=math.nan), Evidence(fact="y", value=np.int64(3))))
+    causes = Diagnosis("r", {"ranks": [], "steps": [], "tables": [], "missing": []}, (broken,)).to_dict()["causes"]
+    assert [e["value"] for e in causes[0]["evidence"]] == [None, 3]
+
+
+def test_titles_are_escaped():
+    shown = Diagnosis(
+        "r", {"ranks": [], "steps": [], "tables": ["x"], "missing": []}, (finding(title="<script>alert(1)</script>"),)
+    )._repr_html_()
+    assert "<script>" not in shown
+
+
+def lines_of(path):
+    run = wb.open_run(path, quiet=True)
+    return verdict(diagnose(run), run_tables(run, TABLES)).lines
+
+
+def test_verdict_has_a_line_per_layer(healthy, faulty):
+    good, bad = lines_of(healthy), lines_of(faulty)
+    assert good.layer.tolist() == ["quality", "stability", "efficiency"]
+    assert good.word.tolist() == ["good", "good", "good"]
+    assert "perplexity" in good.sentence[0]
+    assert bad.word.tolist() == ["attention", "bad", "attention"]
+    assert "not a number" in bad.sentence[1]
+
+
+def test_verdict_of_a_run_without_tables():
+    lines = verdict(Diagnosis("r", {"ranks": [], "steps": [], "tables": [], "missing": []}, ()), {}).lines
+    assert set(lines.word) == {"not measured"}
+
+
+def test_layers_name_known_causes():
+    assert set(LAYER_OF_CAUSE) <= set(CAUSES)

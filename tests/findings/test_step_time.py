@@ -1,0 +1,103 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.made_run import BASE_NS, made_steps
+from workbench.findings.step_time import (
+    find_checkpoint_stall,
+    find_data_starved,
+    find_evaluation_interference,
+    find_recompile,
+    find_slow_rank,
+    find_stall_steps,
+)
+from workbench.tables import EVENTS, TRAINING_STEPS
+
+RULES = (find_data_starved, find_stall_steps, find_recompile, find_slow_rank)
+EVENT_RULES = (find_checkpoint_stall, find_evaluation_interference)
+
+
+def test_healthy_and_empty_runs_find_nothing():
+    for seed in range(10):
+        steps = pd.concat([made_steps(400, rank_id=r, seed=seed) for r in range(2)])
+        assert [f for rule in RULES for f in rule(steps)] == []
+        assert [f for rule in EVENT_RULES for f in rule(steps, EVENTS.empty())] == []
+    assert [f for rule in RULES for f in rule(TRAINING_STEPS.empty())] == []
+
+
+def test_starvation_says_share_and_gain():
+    steps = made_steps(100)
+    steps = steps.assign(data_wait_us=40_000.0, step_us=steps.step_us + 40_000)
+    found = find_data_starved(steps)[0]
+    assert found.saves_us_per_step == 40_000
+    assert found.evidence[0].value == pytest.approx(40 / 140, rel=0.02)
+    assert found.severity == "warning"
+
+
+def test_one_stall_in_a_hundred_steps_is_a_warning_with_its_cost():
+    steps = made_steps(100)
+    steps.loc[50, "step_us"] += 200_000
+    found = find_stall_steps(steps)[0]
+    wall_us = steps.step_us.sum() + steps.callbacks_us.sum()
+    assert found.severity == ("warning" if 200_000 / wall_us >= 0.01 else "info")
+    assert found.steps.list == (51,)
+    assert found.saves_us_per_step == pytest.approx(200_000 / 100, rel=0.05)
+    assert found.sub_cause == "unknown"
+
+
+def saving(steps, *, every, duration_us, kind="checkpoint"):
+    """Steps with saving after each `every` steps, and its events."""
+    after = steps["step"] % every == 1
+    after &= steps["step"] > 1
+    steps = made_steps(len(steps), callbacks_us=np.where(after, duration_us, 40.0))
+    begin = steps.time_ns - ((steps.step_us + steps.callbacks_us) * 1000).astype("int64")
+    events = pd.DataFrame({"rank_id": 0, "kind": kind, "start_ns": begin[after], "duration_us": duration_us - 1,
+                           "step": steps.step[after] - 1})  # fmt: skip
+    return steps, EVENTS.check(events)
+
+
+def test_saving_that_stops_training():
+    steps, events = saving(made_steps(300), every=100, duration_us=2e6)
+    found = find_checkpoint_stall(steps, events)[0]
+    share = 2 * 2e6 / (steps.step_us.sum() + steps.callbacks_us.sum())
+    assert found.evidence[0].value == pytest.approx(share, rel=1e-3)
+    assert found.saves_us_per_step == pytest.approx(2 * 2e6 / 300, rel=1e-3)
+    assert find_stall_steps(steps, events) == []  # has a rule of its own
+
+
+def test_cheap_saving_is_no_finding():
+    assert find_checkpoint_stall(*saving(made_steps(300), every=100, duration_us=1e5)) == []
+
+
+def test_evaluation_over_its_budget():
+    dear = saving(made_steps(400), every=100, duration_us=4e6, kind="eval")
+    assert "3 evaluations inside the training" in find_evaluation_interference(*dear)[0].title
+    once = saving(made_steps(400), every=300, duration_us=4e6, kind="eval")
+    assert find_evaluation_interference(*once) == []
+
+
+def test_compiling_again_but_not_when_resuming():
+    steps = made_steps(200)
+    steps.loc[[100, 150], ["step_us", "compiled"]] = [3e6, True]
+    starts = EVENTS.check(
+        pd.DataFrame({"rank_id": 0, "kind": "start", "start_ns": [BASE_NS, BASE_NS], "step": [1, 101]})
+    )
+    assert find_recompile(steps)[0].steps.list == (101, 151)
+    assert find_recompile(steps, starts)[0].steps.list == (151,)
+
+
+def test_the_rank_whose_input_is_late_and_not_those_that_wait():
+    ranks = [made_steps(100, rank_id=r) for r in range(4)]
+    for rank in ranks:
+        rank["step_us"] += 30_000  # all wait for rank 2
+    ranks[2]["data_wait_us"] += 30_000
+    found = find_slow_rank(pd.concat(ranks))
+    assert [(f.culprit.rank, f.sub_cause) for f in found] == [(2, "data_wait")]
+    assert found[0].saves_us_per_step == pytest.approx(30_000, rel=0.05)
+
+
+def test_an_unsynchronised_slow_rank():
+    ranks = [made_steps(100, rank_id=r) for r in range(4)]
+    ranks[3]["step_us"] *= 1.3
+    found = find_slow_rank(pd.concat(ranks))[0]
+    assert (found.culprit.rank, found.confidence) == (3, "medium")

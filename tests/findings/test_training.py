@@ -1,0 +1,68 @@
+import math
+
+import numpy as np
+import pandas as pd
+
+from tests.made_run import made_steps
+from workbench.findings.training import (
+    find_fp16_overflow,
+    find_loss_not_finite,
+    find_loss_spike,
+    find_memory_leak,
+)
+from workbench.tables import TRAINING_STEPS
+
+RULES = (find_loss_not_finite, find_loss_spike, find_fp16_overflow, find_memory_leak)
+
+
+def test_healthy_and_empty_runs_find_nothing():
+    for seed in range(10):
+        steps = pd.concat([made_steps(400, rank_id=r, seed=seed) for r in range(2)])
+        assert [f for rule in RULES for f in rule(steps)] == []
+    assert [f for rule in RULES for f in rule(TRAINING_STEPS.empty())] == []
+
+
+def test_a_loss_that_is_lost_and_never_comes_back():
+    steps = made_steps(100)
+    steps.loc[60:, "loss"] = np.nan
+    found = find_loss_not_finite(steps.assign(loss_finite=steps.loss.notna()))[0]
+    assert (found.severity, found.steps.first, found.steps.last) == ("critical", 61, 100)
+    assert "from step 61 on, at 40 steps, up to the last step" in found.title
+
+
+def test_a_loss_that_was_not_recorded_is_not_lost():
+    steps = made_steps(100)
+    steps.loc[60:, "loss"] = np.nan
+    assert find_loss_not_finite(steps) == []
+
+
+def test_spikes_that_stay_warn_and_a_small_one_informs():
+    steps = made_steps(300)
+    lasting, single = steps.copy(), steps.copy()
+    lasting.loc[200:206, "loss"] += 2.0
+    single.loc[200, "loss"] *= 1.4
+    found = find_loss_spike(lasting)[0]
+    assert (found.severity, found.steps.first) == ("warning", 201)
+    assert {e.fact: e.value for e in found.evidence}["gradient norm jumped with it"] == "no"
+    assert find_loss_spike(single)[0].severity == "info"
+
+
+def test_overflow_beyond_what_loss_scaling_makes():
+    steps = made_steps(500)
+    sometimes = steps.assign(overflow=steps.step % 400 == 0)
+    searching = steps.assign(overflow=steps.step < 20)
+    often = steps.assign(overflow=steps.step % 20 == 0)
+    assert find_fp16_overflow(sometimes) == []
+    assert find_fp16_overflow(searching) == []
+    found = find_fp16_overflow(often)[0]
+    assert found.severity == "warning"
+    assert found.title.startswith("Gradients overflowed at 20 of 399 steps (5.0%)")
+
+
+def test_a_leak_names_rank_and_rate():
+    slow, leaking = made_steps(300), made_steps(300, rank_id=1)
+    leaking["host_memory_bytes"] += 2**20 * leaking["step"]
+    found = find_memory_leak(pd.concat([slow, leaking]))[0]
+    assert found.culprit.rank == 1
+    assert math.isclose(found.evidence[0].value, 2**20, rel_tol=0.02)
+    assert "1.00 MiB per step" in found.title

@@ -1,0 +1,199 @@
+"""Run every rule that a run's tables allow, rank what they find, and say what the verdict rests on."""
+
+from __future__ import annotations
+
+import html
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from workbench.analyses.training import until_step
+from workbench.findings import evaluation, step_time, training
+from workbench.findings.finding import SEVERITIES, Finding
+from workbench.run import Run, open_run
+
+SCHEMA = 1
+CONFIDENCES = ("high", "medium", "low")
+CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
+                "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
+COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
+Tables = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule and the tables that it takes; without the `needs` it does not run, `uses` may be missing."""
+
+    needs: tuple[str, ...]
+    find: Callable[[Tables], list[Finding]]
+    uses: tuple[str, ...] = ()
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(needs=("training_steps",), find=lambda t: training.find_loss_not_finite(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: training.find_loss_spike(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: training.find_fp16_overflow(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: training.find_memory_leak(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: step_time.find_data_starved(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: step_time.find_slow_rank(t["training_steps"])),
+    Rule(
+        needs=("training_steps",),
+        uses=("events",),
+        find=lambda t: step_time.find_stall_steps(t["training_steps"], t.get("events")),
+    ),
+    Rule(
+        needs=("training_steps",),
+        uses=("events",),
+        find=lambda t: step_time.find_recompile(t["training_steps"], t.get("events")),
+    ),
+    Rule(
+        needs=("training_steps", "events"),
+        find=lambda t: step_time.find_checkpoint_stall(t["training_steps"], t["events"]),
+    ),
+    Rule(
+        needs=("training_steps", "events"),
+        find=lambda t: step_time.find_evaluation_interference(t["training_steps"], t["events"]),
+    ),
+    Rule(needs=("eval_samples",), find=lambda t: evaluation.find_subset_regression(t["eval_samples"])),
+    Rule(needs=("eval_samples",), find=lambda t: evaluation.find_checkpoint_without_loss(t["eval_samples"])),
+)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Ranked causes of a run, most costly first, and the coverage that the verdict rests on."""
+
+    run: str
+    coverage: Mapping[str, Any]
+    causes: tuple[Finding, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """0 if nothing is at warning or above, else 1."""
+        return int(any(f.severity != "info" for f in self.causes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `workbench diagnose --json` prints: plain values, None for what is not a finite number."""
+        causes = [{k: f.to_dict()[k] for k in CAUSE_FIELDS} for f in self.causes]
+        plain = _plain({"schema": SCHEMA, "run": self.run, "coverage": dict(self.coverage), "causes": causes})
+        assert isinstance(plain, dict)
+        return plain
+
+    def __repr__(self) -> str:
+        if not self.causes:
+            return f"{_healthy(self)} {_rests_on(self)}"
+        lines = [f"{n}. [{f.severity}] {f.title}\n   Fix: {f.fix}" for n, f in enumerate(self.causes, 1)]
+        return "\n".join([*lines, _rests_on(self)])
+
+    def _repr_html_(self) -> str:
+        rests = f"<p style='color:#57606a'>{html.escape(_rests_on(self))}</p>"
+        if not self.causes:
+            return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
+        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
+        rows = "".join(_html_row(f) for f in self.causes)
+        return f"<table style='width:100%'><tr>{head}</tr>{rows}</table>{rests}"
+
+
+def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, checkpoint: str | None = None) -> Diagnosis:
+    """Ranked causes of what is wrong with a run; an empty list of causes means healthy.
+
+    Args:
+        run: an opened run, or a path to open.
+        step: look only at what had happened up to this training step.
+        checkpoint: look only at evaluations up to this checkpoint's, by training step.
+
+    Returns:
+        The diagnosis; it shows itself as a table in Lab and as text elsewhere.
+    """
+    opened = run if isinstance(run, Run) else open_run(run, quiet=True)
+    tables = run_tables(opened, _tables_of(RULES), step=step, checkpoint=checkpoint)
+    found = [f for rule in RULES if all(n in tables for n in rule.needs) for f in rule.find(tables)]
+    return Diagnosis(run=opened.run_id, coverage=opened.coverage(), causes=tuple(ranked(found)))
+
+
+def run_tables(
+    run: Run, names: Sequence[str], *, step: int | None = None, checkpoint: str | None = None
+) -> dict[str, pd.DataFrame]:
+    """Those of the named tables that the run has, with rows up to `step` (and up to the checkpoint's evaluation)."""
+    tables = {name: run.table(name) for name in names if name in run.tables}
+    limit = _checkpoint_step(tables, checkpoint) if step is None and checkpoint else step
+    cut = {n: until_step(t, limit) if "step" in t else t for n, t in tables.items()}
+    return {name: frame for name, frame in cut.items() if len(frame)}
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings by severity, then by what their fix gives back, then by confidence.
+
+    Critical ones that have no price in time (a lost loss, a failed allocation) come first: they cost the whole run.
+    """
+
+    def key(finding: Finding) -> tuple[int, float, int]:
+        priceless = math.inf if finding.severity == "critical" else 0.0
+        saves = priceless if finding.saves_us_per_step is None else finding.saves_us_per_step
+        return SEVERITIES.index(finding.severity), -saves, CONFIDENCES.index(finding.confidence)
+
+    return sorted(findings, key=key)
+
+
+def _tables_of(rules: Sequence[Rule]) -> list[str]:
+    return sorted({name for rule in rules for name in (*rule.needs, *rule.uses)})
+
+
+def _checkpoint_step(tables: Tables, checkpoint: str) -> int | None:
+    for name in ("eval_samples", "evals"):
+        if name in tables:
+            steps = tables[name].loc[tables[name]["checkpoint"] == checkpoint, "step"].dropna()
+            if len(steps):
+                return int(steps.iloc[0])
+    return None
+
+
+def _healthy(diagnosis: Diagnosis) -> str:
+    if not diagnosis.coverage["tables"]:
+        return "Nothing could be checked."
+    return "Nothing found: healthy as far as these tables show."
+
+
+def _rests_on(diagnosis: Diagnosis) -> str:
+    coverage = diagnosis.coverage
+    steps = "steps {} to {}".format(*coverage["steps"]) if coverage["steps"] else "no training steps"
+    return (
+        f"Checked: {steps}, {len(coverage['ranks'])} rank(s), tables {', '.join(coverage['tables']) or 'none'}; "
+        f"{len(coverage['missing'])} tables are missing."
+    )
+
+
+def _html_row(finding: Finding) -> str:
+    facts = "".join(
+        f"<li>{html.escape(f'{e.fact}: {_number(e.value)} {e.unit}'.strip())}</li>" for e in finding.evidence
+    )
+    saves = "" if finding.saves_us_per_step is None else f"{finding.saves_us_per_step / 1e3:,.1f} ms"
+    word = f"<b style='color:{COLOURS[finding.severity]}'>{finding.severity}</b>"
+    what = f"{html.escape(finding.title)}<details><summary>evidence</summary><ul>{facts}</ul></details>"
+    todo = f"{html.escape(finding.fix)} <span style='color:#57606a'>({html.escape(finding.playbook)})</span>"
+    cells = "".join(
+        f"<td style='text-align:left;vertical-align:top;white-space:normal'>{c}</td>" for c in (word, what, saves, todo)
+    )
+    return f"<tr>{cells}</tr>"
+
+
+def _number(value: object) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: object) -> object:
+    """Values that JSON knows: numbers that are not finite become None, tuples lists, numpy scalars Python ones."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    number = float(value)  # type: ignore[arg-type]
+    if not math.isfinite(number):
+        return None
+    return number if isinstance(value, float) else int(number) if number.is_integer() else number
