@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.careful_rows import parse_line
@@ -77,13 +78,19 @@ def find_header(data: Buffer, columns: tuple[Column, ...], required: Collection[
 def sniff_headers(head: bytes, required: Collection[str], *, none_of: Collection[str] = ()) -> bool:
     """Whether one of the first lines of `head` holds all of `required`, and none of `none_of`; case does not matter."""
     want, reject = {_key(h) for h in required}, {_key(h) for h in none_of}
+    found = next((names for names in _possible_headers(head) if want <= names), None)
+    return found is not None and not found & reject
+
+
+@lru_cache(maxsize=4)  # every kind of CSV file asks about the same head, thousands of files in a row
+def _possible_headers(head: bytes) -> tuple[frozenset[str], ...]:
+    """Cells of the first lines, by each delimiter; none for JSON, which may be one line of any length."""
     data, _ = normalise_bytes(head, "")
-    for line in bytes(data).decode("utf-8", "replace").split("\n")[:HEADER_WITHIN_LINES]:
-        for delimiter in DELIMITERS:
-            names = {_key(c) for c in parse_line(line, delimiter)}
-            if want <= names:
-                return not names & reject
-    return False
+    text = bytes(data).decode("utf-8", "replace")
+    if text.lstrip()[:1] in ("{", "["):
+        return ()
+    lines = text.split("\n")[:HEADER_WITHIN_LINES]
+    return tuple(frozenset(map(_key, parse_line(line, delimiter))) for line in lines for delimiter in DELIMITERS)
 
 
 def _key(header: str) -> str:
