@@ -1,0 +1,157 @@
+r"""Lines of Megatron-LM, MindSpeed-LLM and MindSpeed-Core-MS -> steps, timers, memory, checkpoints, settings.
+
+A step line is split at its bars into `key: value`, because forks add and leave out parts. Timers give the shortest and
+the longest time over the ranks. Source: megatron/training/training.py and megatron/core/timers.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workbench.readers.log_rows import MISSING, NO_INT, LogRows
+from workbench.readers.log_values import NUMBER, number
+
+WANTED = (
+    r"iteration\s+\d+/\s*\d+",
+    r"\.{2,}: \(?[\d.]+",
+    r"^\s+[a-zA-Z]\w* \.{3,} ",
+    r"memory \(MB\)",
+    r"(?i)(saving|saved) checkpoint",
+)
+
+_HEAD = re.compile(r"iteration\s+(?P<step>\d+)/\s*(?P<steps>\d+)\s*\|(?P<rest>.*)", re.DOTALL)
+_UNIT = re.compile(r"\s*\(([^)]*)\)\s*$")
+_TIMER = re.compile(rf"^\s*([\w-]+) \.{{2,}}: (?:\(({NUMBER}), ({NUMBER})\)|({NUMBER})\s*$)")
+_ARGUMENT = re.compile(r"^\s+([a-zA-Z]\w*) \.{3,} (.*\S)\s*$")
+_MEMORY = re.compile(r"\(after (\d+) iterations\) memory \(MB\) \|(.*)", re.DOTALL)
+_SAVING = re.compile(r"saving checkpoint at iteration\s+(\d+)", re.IGNORECASE)
+_SAVED = re.compile(r"successfully saved checkpoint (?:from|at) iteration\s+(\d+)", re.IGNORECASE)
+
+MEBI = 1024.0**2
+PARTS = {  # key in the line, unit aside -> (column, factor)
+    "lm loss": ("loss", 1.0),
+    "loss": ("loss", 1.0),
+    "learning rate": ("learning_rate", 1.0),
+    "grad norm": ("gradient_norm", 1.0),
+    "params norm": ("parameter_norm", 1.0),
+    "loss scale": ("loss_scale", 1.0),
+    "throughput per gpu": ("flops_per_s", 1e12),
+    "throughput per npu": ("flops_per_s", 1e12),
+    "samples per second": ("samples_per_s", 1.0),
+    "tokens per second per gpu": ("tokens_per_s", 1.0),
+    "actual seqlen": ("sequence_length", 1.0),
+}
+TIME_FACTORS = {"ms": 1e3, "s": 1e6, "us": 1.0}
+
+
+def read_line(text: str, rows: LogRows) -> bool:
+    """Take in such a line; False if it is none."""
+    if "iteration" in text and (match := _HEAD.search(text)):
+        _step(match, rows)
+        return True
+    return any(reader(text, rows) for token, reader in _READERS if token in text)
+
+
+def _step(match: re.Match[str], rows: LogRows) -> None:
+    values: dict[str, float] = {}
+    extras: dict[str, float] = {}
+    parts = match["rest"].split("|")
+    if not rows.now.complete:
+        parts.pop()  # either blank or cut
+    for part in parts:
+        key, _, text = part.strip().rpartition(":")
+        value = number(text.split("/")[0]) if key else None
+        if value is not None:
+            _place(key, value, values, extras)
+        elif key:
+            rows.notes.add(
+                "a number in a step line cannot be read", rows.now.number, "that number; it is missing in its row",
+                "look at the line",
+            )  # fmt: skip
+    if skipped := extras.get("number of skipped iterations"):
+        values["overflow"] = float(skipped > 0)
+    if batch := extras.pop("global batch size", 0.0):
+        rows.settings["global_batch_size"] = f"{batch:.0f}"
+    rows.add_step(("step",), {"step": float(match["step"]), **values})
+    for name, value in extras.items():
+        rows.add_extra(name, value)
+
+
+def _place(key: str, value: float, values: dict[str, float], extras: dict[str, float]) -> None:
+    unit = _UNIT.search(key)
+    name = _UNIT.sub("", key).strip().lower()
+    if name.startswith("elapsed time per iteration"):
+        values["step_us"] = value * TIME_FACTORS.get(unit[1] if unit else "ms", 1e3)
+    elif name in PARTS:
+        column, factor = PARTS[name]
+        values[column] = value * factor
+    else:
+        extras[key.strip()] = value
+
+
+def _timer(text: str, rows: LogRows) -> bool:
+    match = _TIMER.match(text)
+    if not match:
+        return False
+    name, low, high, single = match.groups()
+    if single is not None:
+        rows.add_extra(f"{name}_ms", float(single))
+    else:
+        rows.add_extra(f"{name}_min_ms", float(low))
+        rows.add_extra(f"{name}_max_ms", float(high))
+    if name == "save-checkpoint":
+        _timed_save(float(high or single) * 1e3, rows)
+    return True
+
+
+def _timed_save(duration_us: float, rows: LogRows) -> None:
+    open_ = [e for e in rows.events if e.kind == "checkpoint" and e.duration_us != e.duration_us]
+    if open_:
+        open_[-1].duration_us = duration_us
+    else:
+        rows.add_event("checkpoint", NO_INT, duration_us, "save-checkpoint timer")
+
+
+def _argument(text: str, rows: LogRows) -> bool:
+    match = _ARGUMENT.match(text)
+    if match and rows.now.complete:
+        rows.settings[match[1]] = match[2]
+    return match is not None
+
+
+def _memory(text: str, rows: LogRows) -> bool:
+    match = _MEMORY.search(text)
+    if not match:
+        return False
+    facts: dict[str, object] = {"iterations": int(match[1])}
+    for part in match[2].split("|"):
+        key, _, value = part.partition(":")
+        amount = number(value)
+        if amount is not None:
+            facts[f"{key.strip().replace(' ', '_').replace('-', '_')}_bytes"] = amount * MEBI
+    rows.add_message("memory_report", text, facts)
+    return True
+
+
+def _checkpoint(text: str, rows: LogRows) -> bool:
+    now = rows.now
+    if match := _SAVED.search(text):
+        name = f"iteration {match[1]}"
+        open_ = [e for e in rows.events if e.name == name and e.rank_id == now.rank_id]
+        facts: dict[str, object] = {"step_in_line": int(match[1])}
+        if open_ and NO_INT not in (now.time_ns, open_[-1].start_ns):
+            open_[-1].duration_us = (now.time_ns - open_[-1].start_ns) / 1e3
+            facts["seconds"] = open_[-1].duration_us / 1e6
+        rows.add_message("checkpoint_save", text, facts)
+    elif match := _SAVING.search(text):
+        rows.add_message("checkpoint_start", text, {"step_in_line": int(match[1])})
+        rows.add_event("checkpoint", now.time_ns, MISSING, f"iteration {match[1]}").step = int(match[1])
+    return match is not None
+
+
+_READERS = (
+    ("...", _timer),
+    ("...", _argument),
+    ("memory (MB)", _memory),
+    ("checkpoint", _checkpoint),
+)
