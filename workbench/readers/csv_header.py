@@ -78,19 +78,25 @@ def find_header(data: Buffer, columns: tuple[Column, ...], required: Collection[
 def sniff_headers(head: bytes, required: Collection[str], *, none_of: Collection[str] = ()) -> bool:
     """Whether one of the first lines of `head` holds all of `required`, and none of `none_of`; case does not matter."""
     want, reject = {_key(h) for h in required}, {_key(h) for h in none_of}
-    found = next((names for names in _possible_headers(head) if want <= names), None)
-    return found is not None and not found & reject
+    for line in _first_lines(head):
+        for delimiter in DELIMITERS:
+            names = _cells(line, delimiter)
+            if want <= names:
+                return not names & reject
+    return False
 
 
-@lru_cache(maxsize=4)  # every kind of CSV file asks about the same head, thousands of files in a row
-def _possible_headers(head: bytes) -> tuple[frozenset[str], ...]:
-    """Cells of the first lines, by each delimiter; none for JSON, which may be one line of any length."""
+@lru_cache(maxsize=2)  # every kind of CSV file asks about the same head, thousands of files in a row
+def _first_lines(head: bytes) -> tuple[str, ...]:
+    """Lines in which the header may be; none for JSON, which may be one line of any length."""
     data, _ = normalise_bytes(head, "")
     text = bytes(data).decode("utf-8", "replace")
-    if text.lstrip()[:1] in ("{", "["):
-        return ()
-    lines = text.split("\n")[:HEADER_WITHIN_LINES]
-    return tuple(frozenset(map(_key, parse_line(line, delimiter))) for line in lines for delimiter in DELIMITERS)
+    return () if text.lstrip()[:1] in ("{", "[") else tuple(text.split("\n", HEADER_WITHIN_LINES)[:HEADER_WITHIN_LINES])
+
+
+@lru_cache(maxsize=4 * HEADER_WITHIN_LINES)
+def _cells(line: str, delimiter: str) -> frozenset[str]:
+    return frozenset(map(_key, parse_line(line, delimiter)))
 
 
 def _key(header: str) -> str:
