@@ -5,6 +5,7 @@ WorkbenchError
 ├── UnknownContentError        a path in which nothing known was found
 ├── MissingColumnsError        a table or file without a column that it must have
 ├── MissingTableError          a run without the table that was asked for
+├── CacheWriteError            derived tables that cannot be written
 ├── UnknownParameterError      a name that the notebook, table or command does not know
 ├── CheckpointError            a checkpoint that is damaged or does not fit the network
 ├── MissingExtraError          a package of an optional extra is not installed
@@ -45,6 +46,10 @@ class MissingColumnsError(WorkbenchError):
 
 class MissingTableError(WorkbenchError):
     """A run without the table that was asked for."""
+
+
+class CacheWriteError(WorkbenchError):
+    """Derived tables that cannot be written: no space, no permission."""
 
 
 class UnknownParameterError(WorkbenchError):

@@ -10,86 +10,24 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import joblib
 import msgspec
-import pyarrow as pa
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 from tqdm.auto import tqdm
 
 import workbench
+from workbench.batches import Batch, Manifest, TableEntry, not_writable, plan_batches, read_batch
 from workbench.errors import WorkbenchError
 from workbench.files import write_json_atomic
-from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
-from workbench.readers.kinds import FileContext, Sink
-from workbench.store import PartWriter, to_arrow
-from workbench.tables import Note, Reading, table
+from workbench.readers.discovery import FileKey, Source
+from workbench.tables import Note
 
-BATCH_BYTES = 8 << 20  # small files share a part: thousands of ranks must not become thousands of tiny files
-BATCH_FILES = 64
 PARALLEL_BYTES = 64 << 20  # below, starting worker processes costs more than it saves
+PARALLEL_FILES = 256  # many small files, likewise
 STALE_SECONDS = 600.0  # another process may still be reading what this one finds outdated
-
-
-class TableEntry(msgspec.Struct, frozen=True):
-    """Rows of one table in one batch."""
-
-    parts: list[str]
-    rows: int
-    ranks: list[int]
-    first_step: int | None = None
-    last_step: int | None = None
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a finished batch holds."""
-
-    sources: list[str]
-    tables: dict[str, TableEntry]
-    notes: list[dict[str, str]]
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Sources that one worker reads together."""
-
-    key: str
-    kind: str
-    sources: tuple[Source, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes to read."""
-        return sum(s.size_bytes for s in self.sources)
-
-
-def plan_batches(sources: Iterable[Source], root: Path) -> list[Batch]:
-    """Split sources into batches of one kind, in their order, of at most BATCH_BYTES and BATCH_FILES."""
-    by_kind: dict[str, list[Source]] = defaultdict(list)
-    for source in sources:
-        by_kind[source.kind].append(source)
-    return [
-        Batch(_key(root, group), kind, tuple(group)) for kind, members in by_kind.items() for group in _split(members)
-    ]
-
-
-def _split(members: list[Source]) -> Iterator[list[Source]]:
-    group: list[Source] = []
-    size = 0
-    for source in members:
-        if group and (size + source.size_bytes > BATCH_BYTES or len(group) == BATCH_FILES):
-            yield group
-            group, size = [], 0
-        group.append(source)
-        size += source.size_bytes
-    if group:
-        yield group
-
-
-def _key(root: Path, group: list[Source]) -> str:
-    facts = [(relative_name(root, s.path), s.size_bytes, s.mtime_ns, s.kind, s.rank_id, s.window) for s in group]
-    return hashlib.sha256(repr(facts).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def reader_fingerprint() -> str:
@@ -155,10 +93,21 @@ class Ingest:
             wanted = [b for b in wanted if b.size_bytes <= at_most_bytes]
         if not wanted:
             return
+        try:
+            self._read(wanted, jobs, quiet)
+        except OSError as error:
+            raise not_writable(self._directory, error) from None
+        except TerminatedWorkerError:
+            raise WorkbenchError(
+                "A worker process was killed while reading, most likely for want of memory.",
+                fix="open the run with jobs=1 (`workbench import PATH --jobs 1`); what is finished is kept",
+            ) from None
+
+    def _read(self, wanted: list[Batch], jobs: int | None, quiet: bool) -> None:
         total = sum(b.size_bytes for b in wanted)
         work = (joblib.delayed(read_batch)(b, self._root, self._directory) for b in _largest_first(wanted))
         with tqdm(total=total, unit="B", unit_scale=True, desc="reading", disable=quiet, delay=1.0) as bar:
-            for key, size in _parallel(total, len(wanted), jobs)(work):
+            for key, size in _parallel(wanted, jobs)(work):
                 self._done[key] = _load_manifest(self._manifest_path(key))
                 bar.update(size)
 
@@ -187,19 +136,22 @@ class Ingest:
 
 
 def _fills(batch: Batch, names: Collection[str] | None) -> bool:
-    return names is None or not set(names).isdisjoint(KINDS_BY_NAME[batch.kind].tables)
+    return any(s.tables if names is None else not set(names).isdisjoint(s.tables) for s in batch.sources)
 
 
 def _largest_first(batches: list[Batch]) -> list[Batch]:
     return sorted(batches, key=lambda b: -b.size_bytes)
 
 
-def _parallel(total_bytes: int, batches: int, jobs: int | None) -> joblib.Parallel:
+def _parallel(batches: list[Batch], jobs: int | None) -> joblib.Parallel:
     configured = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     if jobs is not None or configured.n_jobs != 1:
         return configured
-    cores = joblib.cpu_count() if total_bytes >= PARALLEL_BYTES else 1
-    return joblib.Parallel(n_jobs=min(cores, batches), return_as="generator_unordered")
+    is_much = (
+        sum(b.size_bytes for b in batches) >= PARALLEL_BYTES or sum(len(b.sources) for b in batches) >= PARALLEL_FILES
+    )
+    cores = joblib.cpu_count() if is_much else 1
+    return joblib.Parallel(n_jobs=min(cores, len(batches)), return_as="generator_unordered")
 
 
 def _load_manifest(path: Path) -> Manifest:
@@ -221,74 +173,20 @@ def _remove_batch(manifest: Path, parts: Path) -> None:
     manifest.unlink(missing_ok=True)
 
 
-def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
-    """Read the sources of `batch` into Parquet parts and write its manifest; return its key and its bytes.
-
-    Runs in a worker process, here or on another machine that sees the same files.
-    """
-    writers: dict[str, PartWriter] = {}
-    notes: list[Note] = []
-    (directory / "scratch").mkdir(parents=True, exist_ok=True)
-
-    def sink(name: str, rows: pa.Table) -> None:
-        if name not in writers:
-            writers[name] = PartWriter(directory / "parts" / f"{name}-{batch.key}.parquet", table(name))
-        writers[name].write(rows)
-
+def load_known(directory: Path) -> dict[FileKey, str | None]:
+    """Kinds of files that were recognised when the run was opened before."""
     try:
-        for source in batch.sources:
-            notes += _read_source(source, source.context(root, scratch=directory / "scratch"), sink)
-        entries = {name: _finish(writer) for name, writer in writers.items() if writer.rows}
-    finally:
-        for writer in writers.values():
-            writer.discard()
-    manifest = Manifest(
-        sources=[relative_name(root, s.path) for s in batch.sources],
-        tables=entries,
-        notes=[_plain(note) for note in notes],
-    )
-    write_json_atomic(directory / "batches" / f"{batch.key}.json", manifest)
-    return batch.key, batch.size_bytes
+        rows = msgspec.json.decode(_known_path(directory).read_bytes(), type=list[tuple[str, int, int, str | None]])
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return {(name, size, mtime): kind for name, size, mtime, kind in rows}
 
 
-def _plain(note: Note) -> dict[str, str]:
-    facts = {"file": note.file, "where": note.where, "problem": note.problem, "lost": note.lost, "fix": note.fix}
-    return {k: v.encode(errors="backslashreplace").decode() for k, v in facts.items()}
+def save_known(directory: Path, kinds: dict[FileKey, str | None]) -> None:
+    """Remember the kinds of files; names that are not UTF-8 are recognised anew each time."""
+    rows = [(*key, kind) for key, kind in kinds.items() if key[0].isprintable()]
+    write_json_atomic(_known_path(directory), rows)
 
 
-def _finish(writer: PartWriter) -> TableEntry:
-    writer.close()
-    steps = writer.steps
-    return TableEntry(
-        parts=[writer.path.name],
-        rows=writer.rows,
-        ranks=sorted(writer.ranks),
-        first_step=steps[0] if steps else None,
-        last_step=steps[1] if steps else None,
-    )
-
-
-def _read_source(source: Source, context: FileContext, sink: Sink) -> list[Note]:
-    kind = KINDS_BY_NAME[source.kind]
-    try:
-        if kind.stream is not None:
-            return kind.stream(source.path, context, sink)
-        return _write_readings(kind.read(source.path, context), sink)
-    except WorkbenchError as error:
-        return [_whole_file(context.name(source.path), error.problem, error.fix)]
-    except Exception as error:  # noqa: BLE001 - one file must not cost the others; the note names the defect
-        problem = f"The reader of {kind.name} failed: {type(error).__name__}: {error}."
-        return [_whole_file(context.name(source.path), problem, "report it with the file; the other files are read")]
-
-
-def _write_readings(readings: dict[str, Reading], sink: Sink) -> list[Note]:
-    notes = []
-    for name, reading in readings.items():
-        notes += reading.notes
-        if len(reading.table):
-            sink(name, to_arrow(reading.table, table(name)))
-    return notes
-
-
-def _whole_file(file: str, problem: str, fix: str) -> Note:
-    return Note(file=file, where="whole file", problem=problem, lost="everything in it", fix=fix)
+def _known_path(directory: Path) -> Path:
+    return directory / reader_fingerprint() / "known.json"

@@ -12,11 +12,11 @@ import pandas as pd
 
 from workbench.errors import MissingTableError, UnknownContentError, UnreadableFileError
 from workbench.files import RunFiles
-from workbench.ingest import Ingest
+from workbench.ingest import Ingest, load_known, save_known
 from workbench.overview import as_html, as_text, missing_tables
 from workbench.readers.discovery import Discovery, Source, discover, relative_name
 from workbench.readers.run_directory import read_run_info
-from workbench.store import cache_directory, query, read_parts
+from workbench.store import CACHE_VARIABLE, cache_directory, query, read_parts, usable_directory
 from workbench.tables import TABLES, Note, table
 
 EAGER_TOTAL_BYTES = 64 << 20  # a run below this is read when it is opened, so that its notes are complete
@@ -39,10 +39,19 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
         UnknownContentError: nothing there that a reader knows.
     """
     root = Path(path).expanduser()
-    discovery = discover(root)
+    info = _info(root)
+    wanted = cache_directory(root, is_ours=info is not None)
+    directory = usable_directory(wanted)
+    known = load_known(directory)
+    discovery = discover(root, known=known)
     if not discovery.sources:
         raise _nothing_known(root, discovery)
-    run = Run(root, discovery, jobs=jobs, quiet=quiet)
+    _only_one_run(root, discovery)
+    if discovery.kinds != known:
+        save_known(directory, discovery.kinds)
+    if directory != wanted:
+        discovery.notes.append(_temporary_cache(wanted))
+    run = Run(root, discovery, directory, info, jobs=jobs, quiet=quiet)
     if not quiet:
         print(run)
     return run
@@ -58,6 +67,27 @@ def _nothing_known(root: Path, discovery: Discovery) -> UnknownContentError:
     )
 
 
+def _only_one_run(root: Path, discovery: Discovery) -> None:
+    runs = [
+        relative_name(root, s.path.parent) for s in discovery.sources if s.kind == "run_json" and s.path.parent != root
+    ]
+    if len(runs) > 1:
+        raise UnknownContentError(
+            f"{root} holds {len(runs)} recorded runs: {', '.join(map(repr, sorted(runs)[:10]))}.",
+            fix="open one of them",
+        )
+
+
+def _temporary_cache(wanted: Path) -> Note:
+    return Note(
+        file=str(wanted),
+        where="whole directory",
+        problem="It cannot be written to.",
+        lost="nothing, but everything is read again when the run is opened again",
+        fix=f"set {CACHE_VARIABLE} to a directory that you can write to",
+    )
+
+
 class Run:
     """A run that was opened. Make one with `open_run`.
 
@@ -67,14 +97,23 @@ class Run:
         is_ours: whether the Recorder wrote the directory.
     """
 
-    def __init__(self, root: Path, discovery: Discovery, *, jobs: int | None = None, quiet: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        discovery: Discovery,
+        directory: Path,
+        info: dict[str, Any] | None,
+        *,
+        jobs: int | None = None,
+        quiet: bool = True,
+    ) -> None:
         self.root = root
-        self.is_ours = root.is_dir() and RunFiles(root).run_json.is_file()
-        self.info: dict[str, Any] = _info(root) if self.is_ours else {}
+        self.is_ours = info is not None
+        self.info = info or {}
         self._discovery = discovery
         self._jobs = jobs
         self._quiet = quiet
-        self._ingest = Ingest(root, discovery.sources, cache_directory(root, is_ours=self.is_ours))
+        self._ingest = Ingest(root, discovery.sources, directory)
         if sum(s.size_bytes for s in discovery.sources) <= EAGER_TOTAL_BYTES:
             self._ingest.ensure(at_most_bytes=EAGER_FILE_BYTES, jobs=jobs, quiet=quiet)
 
@@ -191,11 +230,16 @@ class Run:
         return as_html(self._title(), self._discovery.sources, self.coverage(), self.notes)
 
 
-def _info(root: Path) -> dict[str, Any]:
+def _info(root: Path) -> dict[str, Any] | None:
+    """`run.json` of a run that the Recorder wrote, empty if it is damaged; None for a directory of others."""
+    path = RunFiles(root).run_json
+    if not path.is_file():
+        return None
     try:
-        return read_run_info(RunFiles(root).run_json)
+        info = read_run_info(path)
     except UnreadableFileError:
         return {}  # the reader of run.json notes it
+    return info if "run_id" in info or "schema" in info else None
 
 
 def _has_ranks(source: Source) -> bool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import re
+import shutil
 import sys
+import tempfile
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +31,7 @@ _ARROW_TYPES = {
     "string": pa.string(),
     "boolean": pa.bool_(),
 }
+ROWS_PER_GROUP = 1 << 16
 QUERY_MEMORY_LIMIT = "256MB"
 
 
@@ -40,10 +45,22 @@ def cache_directory(root: Path, *, is_ours: bool) -> Path:
 
     The variable WORKBENCH_CACHE names another place for the latter.
     """
-    if is_ours and os.access(root, os.W_OK):
+    if is_ours and os.access(root, os.W_OK) and str(root).isprintable():
         return RunFiles(root).cache
     key = hashlib.sha256(str(root.resolve()).encode(errors="surrogateescape")).hexdigest()[:20]
     return user_cache() / key
+
+
+def usable_directory(wanted: Path) -> Path:
+    """`wanted`, made if needed; a temporary directory, which dies with this process, if it cannot be written to."""
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=wanted):
+            return wanted
+    except OSError:
+        temporary = tempfile.mkdtemp(prefix="workbench-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return Path(temporary)
 
 
 def user_cache() -> Path:
@@ -78,13 +95,25 @@ class PartWriter:
         self._names = set(declared.column_names)
         self._temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
         self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows as one row group."""
+        """Append rows. Small pieces wait for each other, so that row groups are not tiny."""
+        self.rows += rows.num_rows
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.concat_tables(self._waiting)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._temporary, rows.schema, compression="zstd", compression_level=1)
-        self._writer.write_table(rows)
-        self.rows += rows.num_rows
+        self._writer.write_table(rows.unify_dictionaries())
+        self._waiting, self._waiting_rows = [], 0
         if "rank_id" in self._names:
             self.ranks.update(r for r in pc.unique(rows.column("rank_id")).to_pylist() if r is not None)
         if "step" in self._names:
@@ -98,6 +127,7 @@ class PartWriter:
 
     def close(self) -> None:
         """Complete the part."""
+        self._flush()
         if self._writer is not None:
             self._writer.close()
             self._temporary.replace(self.path)
@@ -153,7 +183,7 @@ def query(sql: str, parts_by_table: Mapping[str, Sequence[Path]], *, scratch: Pa
     """
     with duckdb.connect(config={"memory_limit": QUERY_MEMORY_LIMIT, "temp_directory": str(scratch)}) as connection:
         for name, parts in parts_by_table.items():
-            files = ", ".join("'" + str(p).replace("'", "''") + "'" for p in parts)
+            files = ", ".join("'" + _literal(p) + "'" for p in parts)
             columns = ", ".join(table(name).column_names)
             connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM read_parquet([{files}])')
         try:
@@ -164,3 +194,8 @@ def query(sql: str, parts_by_table: Mapping[str, Sequence[Path]], *, scratch: Pa
             raise UnknownParameterError(
                 f"The query failed: {error}", fix=f"use the tables {sorted(parts_by_table)} and their columns"
             ) from None
+
+
+def _literal(path: Path) -> str:
+    """Path in an SQL text, in which DuckDB must not see a pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +13,15 @@ from workbench.errors import UnknownContentError
 from workbench.files import RunFiles
 from workbench.readers import ALL_KINDS
 from workbench.readers.kinds import HEAD_BYTES, FileContext, FileKind
-from workbench.readers.places import place_files
-from workbench.tables import Note
+from workbench.readers.places import FileToPlace, place_files
+from workbench.readers.precedence import OVER_ALL_RANKS, tables_to_read
+from workbench.tables import TABLES, Note
 
+FileKey = tuple[str, int, int]  # name inside the run, size, modification time: the same file as before
 KINDS_BY_NAME: Mapping[str, FileKind] = {kind.name: kind for kind in ALL_KINDS}
+_BY_CONTENT_ALONE = frozenset({"log_messages", "series"})  # kinds of logs and CSV series, whose names say nothing
+_DIGITS = re.compile(r"\d+")
+_PROFILE_KINDS = frozenset({"profiler_info", "profiler_metadata", "communication_group"})
 SKIPPED_FOLDERS = frozenset({".workbench", ".git", ".ipynb_checkpoints", "__pycache__", "node_modules", ".venv"})
 
 
@@ -28,11 +35,7 @@ class Source:
     window: int
     size_bytes: int
     mtime_ns: int
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Tables that the file fills."""
-        return KINDS_BY_NAME[self.kind].tables
+    tables: tuple[str, ...]  # that it is read for
 
     def context(self, root: Path, *, scratch: Path | None = None) -> FileContext:
         """What its place tells the reader."""
@@ -46,6 +49,7 @@ class Discovery:
     sources: list[Source]
     unknown: list[Path]  # files that no reader knows
     notes: list[Note]
+    kinds: dict[FileKey, str | None]  # what was recognised, to be given as `known` next time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +61,12 @@ class FoundFile:
     mtime_ns: int
 
 
-def discover(root: Path, *, known: Mapping[tuple[str, int, int], str | None] | None = None) -> Discovery:
+def file_key(root: Path, found: FoundFile) -> FileKey:
+    """The same key means the same content."""
+    return relative_name(root, found.path), found.size_bytes, found.mtime_ns
+
+
+def discover(root: Path, *, known: Mapping[FileKey, str | None] | None = None) -> Discovery:
     """Find and recognise every file under `root` (a directory or a single file).
 
     Args:
@@ -72,39 +81,55 @@ def discover(root: Path, *, known: Mapping[tuple[str, int, int], str | None] | N
     notes: list[Note] = []
     sources: list[tuple[FoundFile, str]] = []
     unknown: list[Path] = []
+    recogniser = _Recogniser(root, known or {}, notes)
+    kinds: dict[FileKey, str | None] = {}
     for found in find_files(root, notes):
-        kind = _kind_of(found, root, known or {}, notes)
+        kind = kinds[file_key(root, found)] = recogniser.kind_of(found)
         if kind is None:
             unknown.append(found.path)
         else:
             sources.append((found, kind))
-    places, place_notes = place_files(root, [(found.path, kind) for found, kind in sources])
+    placed, place_notes = _place(root, sources)
+    ordered = sorted(placed, key=lambda s: (s.rank_id, s.window, str(s.path)))
+    return Discovery(sources=ordered, unknown=unknown, notes=notes + place_notes, kinds=kinds)
+
+
+def _place(root: Path, sources: list[tuple[FoundFile, str]]) -> tuple[list[Source], list[Note]]:
+    files = [FileToPlace(found.path, _is_profile(kind)) for found, kind in sources]
+    places, notes = place_files(root, files)
+    kept = [(found, kind, places[found.path]) for found, kind in sources if found.path in places]
+    tables = tables_to_read(
+        [(f.path, kind, (place.rank_id, place.window), KINDS_BY_NAME[kind].tables) for f, kind, place in kept]
+    )
     placed = [
         Source(
             path=found.path,
             kind=kind,
-            rank_id=places[found.path].rank_id,
-            window=places[found.path].window,
+            rank_id=place.rank_id,
+            window=place.window,
             size_bytes=found.size_bytes,
             mtime_ns=found.mtime_ns,
+            tables=tables[found.path],
         )
-        for found, kind in sources
-        if found.path in places
+        for found, kind, place in kept
     ]
-    return Discovery(
-        sources=sorted(placed, key=lambda s: (s.rank_id, s.window, str(s.path))),
-        unknown=unknown,
-        notes=notes + place_notes,
-    )
+    return placed, notes
+
+
+def _is_profile(kind: str) -> bool:
+    """Whether files of the kind belong to a profile of one rank."""
+    tables = KINDS_BY_NAME[kind].tables
+    in_profile = any("window" in TABLES[t].column_names for t in tables) and "training_steps" not in tables
+    return (in_profile or kind in _PROFILE_KINDS) and kind not in OVER_ALL_RANKS
 
 
 def find_files(root: Path, notes: list[Note]) -> Iterator[FoundFile]:
     """Regular files under `root` in name order; links are followed, but no directory is entered twice."""
     if root.is_file():
-        yield from _stat(root, notes)
+        yield from _regular(root, root.stat())
         return
     entered: set[tuple[int, int]] = set()
-    skipped = {RunFiles(root).checkpoints}
+    checkpoints = RunFiles(root).checkpoints
     stack = [root]
     while stack:
         folder = stack.pop()
@@ -117,49 +142,63 @@ def find_files(root: Path, notes: list[Note]) -> Iterator[FoundFile]:
         if (status.st_dev, status.st_ino) in entered:
             continue
         entered.add((status.st_dev, status.st_ino))
-        folders = [Path(e.path) for e in entries if _is_folder(e) and e.name not in SKIPPED_FOLDERS]
-        stack += [f for f in reversed(folders) if f not in skipped]
-        yield from _files_of(entries, notes)
+        folders = []
+        for entry in entries:
+            found = _status(entry)
+            if found is None:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                folders.append(Path(entry.path))
+            else:
+                yield from _regular(Path(entry.path), found)
+        stack += [f for f in reversed(folders) if f.name not in SKIPPED_FOLDERS and f != checkpoints]
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
-        return entry.is_dir()
+        return entry.stat()
     except OSError:
-        return False
+        return None  # a dangling or looping link
 
 
-def _files_of(entries: Iterable[os.DirEntry[str]], notes: list[Note]) -> Iterator[FoundFile]:
-    for entry in entries:
-        if not _is_folder(entry):
-            yield from _stat(Path(entry.path), notes)
+def _regular(path: Path, status: os.stat_result) -> Iterator[FoundFile]:
+    if stat.S_ISREG(status.st_mode):  # no sockets, pipes, devices: opening them may block
+        yield FoundFile(path=path, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
 
 
-def _stat(path: Path, notes: list[Note]) -> Iterator[FoundFile]:
-    if not path.is_file():
-        return  # a dangling or looping link, a socket, a pipe
-    status = path.stat()
-    yield FoundFile(path=path, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+class _Recogniser:
+    """Tells the kind of each file; a kind found for a name is tried first for the next name that differs in digits."""
 
+    def __init__(self, root: Path, known: Mapping[FileKey, str | None], notes: list[Note]) -> None:
+        self._root = root
+        self._known = known
+        self._notes = notes
+        self._by_name: dict[str, FileKind] = {}
 
-def _kind_of(
-    found: FoundFile, root: Path, known: Mapping[tuple[str, int, int], str | None], notes: list[Note]
-) -> str | None:
-    key = (relative_name(root, found.path), found.size_bytes, found.mtime_ns)
-    if key in known:
-        return known[key]
-    try:
-        with found.path.open("rb") as f:
-            head = f.read(HEAD_BYTES)
-    except OSError as error:
-        notes.append(_unreadable(root, found.path, error))
-        return None
-    return next((kind.name for kind in ALL_KINDS if kind.sniff(found.path, head)), None)
+    def kind_of(self, found: FoundFile) -> str | None:
+        key = file_key(self._root, found)
+        if key in self._known:
+            return self._known[key]
+        try:
+            with found.path.open("rb") as f:
+                head = f.read(HEAD_BYTES)
+        except OSError as error:
+            self._notes.append(_unreadable(self._root, found.path, error))
+            return None
+        pattern = _DIGITS.sub("0", f"{found.path.parent.name}/{found.path.name}")
+        likely = self._by_name.get(pattern)
+        if likely is not None and likely.sniff(found.path, head):
+            return likely.name
+        kind = next((k for k in ALL_KINDS if k.sniff(found.path, head)), None)
+        if kind is not None and _BY_CONTENT_ALONE.isdisjoint(kind.tables):
+            self._by_name[pattern] = kind
+        return kind.name if kind else None
 
 
 def relative_name(root: Path, path: Path) -> str:
     """Name of a file inside the run, as notes show it."""
-    return str(path.relative_to(root)) if path != root and path.is_relative_to(root) else path.name
+    inside, whole = f"{root}{os.sep}", str(path)
+    return whole[len(inside) :] if whole.startswith(inside) else path.name
 
 
 def _unreadable(root: Path, path: Path, error: OSError) -> Note:
