@@ -56,7 +56,7 @@ def test_2023_names_and_rdma(data_samples):
 
 
 def operation(name, step="step3", group="collective", **parts):
-    bandwidth = {t: {"Transit Size(MB)": s, "Bandwidth(GB/s)": b} for t, (s, b) in parts.items()}
+    bandwidth = {t: {"Transit Size(MB)": s, "Bandwidth(GB/s)": b} for t, (s, b) in {"SDMA": (0, 0), **parts}.items()}
     times = {"Elapse Time(ms)": 1, "Transit Time(ms)": 0.5}
     info = {"Communication Time Info": times, "Communication Bandwidth Info": bandwidth}
     return {step: {"p2p": {}, group: {name: info}}}
@@ -100,6 +100,15 @@ def test_odd_members_are_noted_and_the_rest_is_read(tmp_path):
     assert reading.table["name"].tolist() == ["a"]
     assert pd.isna(reading.table.size_bytes[0])
     assert "3 members" in notes_text(reading)
+
+
+def test_start_stays_exact_beside_a_missing_one(tmp_path):
+    content = operation("a@7")
+    content["step3"]["collective"]["a@7"]["Communication Time Info"]["Start Timestamp(us)"] = 1736408883732241.25
+    content["step3"]["collective"]["b@7"] = operation("b@7")["step3"]["collective"]["b@7"]
+    text = json.dumps(content)
+    table = read_text(tmp_path, "communication.json", text, "communication")["collectives"].table
+    assert table.start_ns.tolist() == [1736408883732241250, pd.NA]
 
 
 def test_links_of_level_1(data_samples):

@@ -47,6 +47,9 @@ def operation_row(key: str, info: Mapping[str, Any], odd: list[str]) -> dict[str
         for transport, part in parts.items()
         if isinstance(part, Mapping)
     ]
+    if parts and REPEATS_OTHERS not in parts:  # each writer has it: the part is cut, its sum would be too small
+        odd.append(f"{key}/Communication Bandwidth Info/{REPEATS_OTHERS}")
+        moved = []
     row = {name: number(times, raw, odd) * 1000 for name, raw in TIMES_US.items()}
     return operation(key, start_ns(times.get("Start Timestamp(us)")), row, moved)
 
@@ -72,7 +75,7 @@ def operation(
         "is_p2p": is_point_to_point(name),
         "start_ns": start,
         **times_us,
-        "transit_us": float("nan") if transit == 0 and size > 0 else transit,
+        "transit_us": float("nan") if transit == 0 and size != 0 else transit,
         "size_bytes": size,
         "transport": transport,
         "bandwidth_bytes_per_s": speed,
@@ -80,12 +83,12 @@ def operation(
 
 
 def moved_bytes(moved: Iterable[tuple[str, float, float]]) -> tuple[float, str | None, float]:
-    """All bytes, the transport that moved most of them, and its bytes/s; missing where nothing is known or moved."""
-    parts = [m for m in moved if not math.isnan(m[1])]
+    """All bytes, the transport that moved most of them, and its bytes/s; missing where a part is unknown."""
+    parts = list(moved)
     single = [m for m in parts if m[0] != REPEATS_OTHERS]
     if not any(size > 0 for _, size, _ in single):
         single = parts  # SDMA alone
-    if not single:
+    if not single or any(math.isnan(size) for _, size, _ in single):
         return float("nan"), None, float("nan")
     total = sum(size for _, size, _ in single) * BYTES_PER_MB
     transport, size, speed = max(single, key=lambda m: m[1])

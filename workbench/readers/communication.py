@@ -62,6 +62,10 @@ def collectives(
 ) -> Reading:
     """Rows of operations as table `collectives`, with notes on transit times and odd members."""
     frame = without_lone_zero(pd.DataFrame(rows, columns=_names(rows, COLLECTIVES.column_names)))
+    exact = pd.array(
+        [row["start_ns"] for row in rows], dtype="Int64"
+    )  # beside a missing one pandas makes floats of them
+    frame = frame.assign(start_ns=exact)
     notes = [*notes, *odd_note(odd, file), *transit_note(frame, file)]
     return reading(COLLECTIVES, frame, context, note_without_rows(frame, notes, file, "communication operation"))
 

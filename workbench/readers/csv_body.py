@@ -33,10 +33,11 @@ class RowRules:
 
 @dataclass
 class Body:
-    """Text cells by their number, and what was wrong with rows: problem -> lines."""
+    """Text cells by their number, and what was wrong with rows (problem -> lines)."""
 
     cells: Cells
     problems: dict[str, list[int]] = field(default_factory=dict)
+    lines: list[int] = field(default_factory=list)  # of each row, where rows were left out
 
     def problem(self, what: str, line: int) -> None:
         """Remember a damaged row."""
@@ -67,13 +68,20 @@ def read_damaged_body(data: Buffer, layout: Layout, rules: RowRules) -> Body:
     """All rows that can be used, row by row; the others are listed in `problems`."""
     body = Body(_no_cells(layout))
     complete = bytes(data[-1:]) == b"\n"
-    usable = (_usable(row, layout, rules, complete, body) for row in damaged_rows(data, layout))
-    kept = (cells for cells in usable if cells is not None)
+    kept = _kept(data, layout, rules, complete, body)
     batches = []
     while batch := list(islice(kept, ROWS_PER_BATCH)):
         batches.append(_batch(batch, layout))
     body.cells = _joined(batches, layout)
     return body
+
+
+def _kept(data: Buffer, layout: Layout, rules: RowRules, complete: bool, body: Body) -> Iterator[list[str | None]]:
+    for row in damaged_rows(data, layout):
+        cells = _usable(row, layout, rules, complete, body)
+        if cells is not None:
+            body.lines.append(row.line)
+            yield cells
 
 
 def damaged_rows(data: Buffer, layout: Layout) -> Iterator[Row]:
@@ -112,7 +120,8 @@ def _usable(row: Row, layout: Layout, rules: RowRules, complete: bool, body: Bod
     whole = len(cells) == layout.width
     if row.is_last and not complete and (rules.writer_ends_lines or not whole or row.open_quote):
         body.problem("cut", row.line)
-        return _padded(cells[: layout.width][:-1], layout)
+        sure = len(cells) - 1 if whole or rules.trust_to is None else rules.trust_to + 1
+        return _padded(cells[: min(sure, layout.width - 1, len(cells) - 1)], layout)
     if row.open_quote:
         body.problem("open_quote", row.line)
         return None

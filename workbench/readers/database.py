@@ -50,9 +50,11 @@ def read_database(path: Path, context: FileContext) -> dict[str, Reading]:
         for table, fill in FILLERS.items():
             if not _told_beside(table, path):
                 reading = fill(db, context)
-                if reading is not None and (len(reading.table) or db.notes):
+                if reading is not None and len(reading.table):
                     found[table] = reading
         if not found and not any(_told_beside(t, path) for t in FILLERS):
+            if db.notes:
+                raise UnreadableFileError(f"{db.file}: {db.notes[0].where}: {db.notes[0].problem}", fix=db.notes[0].fix)
             raise UnreadableFileError(
                 f"{context.name(path)} has no rows of a profile; its tables are {sorted(db.tables)[:20]}.",
                 fix="check that the file is what its name says, or export the profile again",

@@ -70,9 +70,9 @@ def read_delimited(
             cut, and missing. False keeps that cell.
 
     Returns:
-        The columns that the file has. `_ns` columns are exact Int64, other int columns Int64, float64 columns are in
-        the unit of their name, string columns are trimmed pandas strings. Cells that cannot be read are missing, with
-        one note per column; a file without rows has a note.
+        The columns that the file has, and the required ones that it lacks, missing in all rows. `_ns` columns are exact
+        Int64, other int columns Int64, float64 columns are in the unit of their name, string columns are trimmed pandas
+        strings. Cells that cannot be read are missing, with one note per column; a file without rows has a note.
 
     Raises:
         UnreadableFileError: no bytes, or no line that holds any required header.
@@ -87,8 +87,8 @@ def read_delimited(
     notes += [_absent_note(c, layout, file) for c in wanted if c.name in names - layout.index.keys()]
     notes += [_row_note(file, problem, lines) for problem, lines in body.problems.items()]
     table, bad = _converted(body, layout, missing_values or {})
-    clean = not body.problems
-    notes += [_cell_note(file, layout, name, rows, data if clean else None) for name, rows in bad.items()]
+    table = table.assign(**{c.name: _missing(c, len(table)) for c in wanted if c.name in names - layout.index.keys()})
+    notes += [_cell_note(file, layout, name, rows, body, data) for name, rows in bad.items()]
     if table.empty:
         notes.append(_empty_note(file))
     return Delimited(table, notes, layout.headers)
@@ -148,11 +148,16 @@ def _numbers(cells: pa.ChunkedArray, column: Column, header: str, delimiter: str
     return pd.Series(read.values), read.bad
 
 
+def _missing(column: Column, rows: int) -> pd.Series:
+    dtype = "Int64" if column.dtype == "int64" else column.dtype
+    return pd.Series([None] * rows, dtype=dtype)
+
+
 def _absent_note(column: Column, layout: Layout, file: str) -> Note:
     return Note(
         file=file,
         where=f"line {layout.line}",
-        problem=f"the header {' or '.join(column.raw_names)} is absent; there are {', '.join(layout.headers)[:300]}.",
+        problem=f"the header {' or '.join(column.raw_names)} is absent; there are {_shown(', '.join(layout.headers))}.",
         lost=f"{column.name} of all rows",
         fix="restore the header, or profile again with this version's default settings",
     )
@@ -170,27 +175,32 @@ def _row_note(file: str, problem: str, lines: list[int]) -> Note:
     )
 
 
-def _cell_note(file: str, layout: Layout, name: str, rows: np.ndarray, data: Buffer | None) -> Note:
-    """One note for all unreadable cells of a column; the line is counted in `data`, else the row is given."""
+def _cell_note(file: str, layout: Layout, name: str, rows: np.ndarray, body: Body, data: Buffer) -> Note:
+    """One note for all unreadable cells of a column, with the line of the first."""
     cell = layout.index[name]
-    header = layout.headers[cell].strip()
     first = int(rows[0])
-    row = next(islice(damaged_rows(data, layout), first, None), None) if data is not None else None
-    where = f"line {row.line}" if row else f"data row {first + 1}"
-    text = row.cells[cell].strip() if row and cell < len(row.cells) else ""
-    mangled = (
-        name.endswith("_ns") and "e" in text.lower() and text.lower().replace("e", "", 1).strip("+-.0123456789") == ""
-    )
-    seen = f" ({text[:40]!r})" if text else ""
+    text = str(body.cells[cell][first].as_py()).strip()
+    is_exponent = text.lower().replace("e", "", 1).strip("+-.0123456789") == "" and "e" in text.lower()
+    what = "have lost digits in a spreadsheet" if name.endswith("_ns") and is_exponent else "are not numbers"
     return Note(
         file=file,
-        where=f"{where}, column {header}",
-        problem=f"{len(rows)} cells{seen} have lost digits in a spreadsheet."
-        if mangled
-        else f"{len(rows)} cells{seen} are not numbers.",
+        where=f"line {_line(first, body, data, layout)}, column {_shown(layout.headers[cell])}",
+        problem=f"{len(rows)} cells ({_shown(text, 40)!r}) {what}.",
         lost=f"{name} of these rows",
         fix="use the file as the profiler wrote it, not one saved by a spreadsheet or an editor",
     )
+
+
+def _line(row: int, body: Body, data: Buffer, layout: Layout) -> int:
+    """The line on which a row stands; blank lines and cells with line breaks make it more than a sum."""
+    if body.lines:
+        return body.lines[row]
+    return next(islice(damaged_rows(data, layout), row, None)).line
+
+
+def _shown(text: str, length: int = 300) -> str:
+    """Text of a file as it may be printed."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text.strip()[:length])
 
 
 def _empty_note(file: str) -> Note:

@@ -115,22 +115,26 @@ def _without_member(text: str, at: int) -> str | None:
 
 
 def _closed(text: str) -> str:
-    """The beginning of a JSON text, cut after its last whole member, with the open brackets closed."""
-    stack: list[str] = []
-    cut, closers = 0, ""
+    """The beginning of a JSON text, cut after its last whole member, with the open brackets closed.
+
+    An open list of plain values is no whole member: half of it would be another value.
+    """
+    closers: list[str] = []
+    cuts: list[int] = []  # for each open bracket where its last whole member ends
     for token in TOKEN.finditer(text):
         what = token.group()
         if what in "{[":
-            stack.append("}" if what == "{" else "]")
-            cut = token.end()
+            closers.append("}" if what == "{" else "]")
+            cuts.append(token.end() if what == "{" else -1)
         elif what in "}]":
-            if not stack:
+            if not closers or closers.pop() != what:
                 break
-            stack.pop()
-            cut = token.end()
-        elif what == ",":
-            cut = token.start()
-        else:
-            continue
-        closers = "".join(reversed(stack))
-    return text[:cut] + closers
+            cuts.pop()
+            if cuts:
+                cuts[-1] = token.end()
+        elif what == "," and closers and (closers[-1] == "}" or cuts[-1] >= 0):
+            cuts[-1] = token.start()
+    while cuts and cuts[-1] < 0:
+        cuts.pop()
+        closers.pop()
+    return text[: cuts[-1]] + "".join(reversed(closers)) if cuts else ""

@@ -19,6 +19,7 @@ from workbench.tables import Note
 MAGIC = b"SQLite format 3\0"
 ROWS_PER_FETCH = 100_000
 INTEGER_LIMIT = 2**63
+ERRORS = (sqlite3.Error, OverflowError, UnicodeDecodeError)  # the last for names of columns in a damaged schema
 FIX = "copy the database again from the training host, or export it again from the profile"
 
 
@@ -58,7 +59,7 @@ class SqliteFile:
             cursor = self.connection.execute(query)
             while chunk := cursor.fetchmany(ROWS_PER_FETCH):
                 rows.extend(chunk)
-        except (sqlite3.Error, OverflowError) as e:
+        except ERRORS as e:
             self.note(f"table {table}", f"it is damaged after {len(rows)} rows ({e}).", "the rows after that")
         return rows
 
@@ -105,14 +106,14 @@ def open_sqlite(path: Path, context: FileContext) -> Iterator[SqliteFile]:
 def _opened(connection: sqlite3.Connection, path: Path, file: str) -> SqliteFile:
     try:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    except sqlite3.Error as e:
+    except ERRORS as e:
         raise UnreadableFileError(f"{file} is no readable SQLite database: {e}.", fix=FIX) from e
     opened = SqliteFile(connection, file, {})
     tables = {}
     for name in names:
         try:
             tables[name] = [row[1] for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")]
-        except sqlite3.Error as e:
+        except ERRORS as e:
             opened.note(f"table {name}", f"its columns cannot be read ({e}).", "its rows")
     opened.tables = tables
     journal = path.with_name(path.name + "-wal")
