@@ -23,8 +23,9 @@ from workbench.readers.log_notes import NoteBook
 CHUNK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 16 << 20
 LONGEST_TEXT = 100_000
-TIMED = r"^.{0,80}\d{4}-\d\d-\d\d[-T ]\d\d:\d\d:\d\d"
+TIME_REACH = 300  # lines at the end of a chunk that are searched for a time
 
+_TIMED = re.compile(rb".{0,80}?\d{4}-\d\d-\d\d[-T ]\d\d:\d\d:\d\d")
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _HIGH_RUNS = re.compile(rb"[\x80-\xff]+")
 _GB2312 = re.compile(rb"(?:[\xa1-\xf7][\xa1-\xfe])+")
@@ -60,29 +61,34 @@ class LogLines:
     def _lines(self, chunk: bytes, complete: bool) -> Iterator[Line]:
         lines = pc.split_pattern(pa.array([self._clean(chunk)], pa.large_binary()), pattern=b"\n").values
         count = len(lines) - complete  # after the last line end stands an empty piece
-        selected = _matching(lines, self._wanted)
+        selected = np.flatnonzero(pc.match_substring_regex(lines, pattern=self._wanted).to_numpy(zero_copy_only=False))
         self._remember_time(lines)
-        index = 0
-        while index < count:
-            if not self.take_all:
-                position = int(np.searchsorted(selected, index))
-                if position == len(selected) or selected[position] >= count:
-                    break
-                index = int(selected[position])
-            whole = complete or index < count - 1
-            for text in self._texts(lines[index].as_py(), self._number + index + 1):
-                yield Line(self._number + index + 1, text, whole)
-            index += 1
+        done = 0
+        for index, raw in zip(selected.tolist(), lines.take(pa.array(selected)).to_pylist(), strict=True):
+            while self.take_all and done < index:
+                yield from self._deliver(lines[done].as_py(), done, True)
+                done += 1
+            if index < count:
+                yield from self._deliver(raw, index, complete or index < count - 1)
+            done = index + 1
+        while self.take_all and done < count:
+            yield from self._deliver(lines[done].as_py(), done, complete or done < count - 1)
+            done += 1
         self._number += chunk.count(b"\n")
 
+    def _deliver(self, raw: bytes, index: int, whole: bool) -> Iterator[Line]:
+        number = self._number + index + 1
+        for piece in raw.split(b"\r"):
+            if piece:
+                yield Line(number, self._decode(piece[:LONGEST_TEXT], number), whole)
+
     def _remember_time(self, lines: pa.Array) -> None:
-        timed = _matching(lines, TIMED)
-        for index in timed[:-51:-1].tolist():
-            if b" -> " in lines[index].as_py():  # an interval inside a report
-                continue
-            for text in self._texts(lines[index].as_py(), self._number + index + 1, note=False):
-                self.last_timed = Line(self._number + index + 1, text, True)
-            return
+        """Look for the last time from the end: a chunk has thousands of them."""
+        for index in range(len(lines) - 1, max(-1, len(lines) - TIME_REACH), -1):
+            raw = lines[index].as_py()[:LONGEST_TEXT].rstrip(b"\r").rpartition(b"\r")[2]
+            if _TIMED.match(raw) and b" -> " not in raw:  # else an interval inside a report
+                self.last_timed = Line(self._number + index + 1, raw.decode("utf-8", "replace"), True)
+                return
 
     def _clean(self, chunk: bytes) -> bytes:
         if b"\0" in chunk:
@@ -93,29 +99,20 @@ class LogLines:
             chunk = chunk.replace(b"\0", b"")
         return _ANSI.sub(b"", chunk) if b"\x1b[" in chunk else chunk
 
-    def _texts(self, raw: bytes, number: int, *, note: bool = True) -> Iterator[str]:
-        for piece in raw.split(b"\r"):
-            if piece:
-                yield self._decode(piece[:LONGEST_TEXT], number, note)
-
-    def _decode(self, raw: bytes, number: int, note: bool) -> str:
+    def _decode(self, raw: bytes, number: int) -> str:
         try:
             return raw.decode()
         except UnicodeDecodeError:
             pass
         # a damaged byte in UTF-8 text must not swallow the letter behind it, so GBK counts only where all fits
         is_gbk = all(_GB2312.fullmatch(run) for run in _HIGH_RUNS.findall(raw))
-        if note and is_gbk:
+        if is_gbk:
             self._notes.add(
                 "lines are not UTF-8; they were read as GBK", number, "nothing, if they are", "save as UTF-8"
             )
-        elif note:
+        else:
             self._notes.add("lines hold bytes that are no text", number, "these bytes", "copy the log again")
         return raw.decode("gb18030" if is_gbk else "utf-8", "replace")
-
-
-def _matching(lines: pa.Array, pattern: str) -> np.ndarray:
-    return np.flatnonzero(pc.match_substring_regex(lines, pattern=pattern).to_numpy(zero_copy_only=False))
 
 
 def _chunks(f: BinaryIO, notes: NoteBook) -> Iterator[tuple[bytes, bool]]:

@@ -30,8 +30,7 @@ WANTED = (
 _STEP = re.compile(r"Epoch:?\s*\[\s*(\d+)/\s*(\d+)\],?\s*step:?\s*\[\s*(\d+)/\s*(\d+)\](?P<rest>.*)", re.DOTALL)
 _STATE = re.compile(rf"\s*,?\s*(?P<tag>[\w./-]+): (?P<value>{NUMBER})\b(?!.*,.*:)")
 _LONE_STATE = re.compile(rf"(?:^|[\s-])(?P<tag>[\w./-]*(?:_norm|_norm/[\w./-]+)): (?P<value>{NUMBER})\s*$")
-_PART = re.compile(r"\s*\{?\s*([A-Za-z][\w /.]*?)\s*[:\[]\s*(.*)", re.DOTALL)
-_UNIT = re.compile(r"\s*(ms|s|T)?\s*\}?\s*$")
+_WHOLE_END = re.compile(r"(\]|\bms|T|\})\s*$")
 _THROUGHPUT = re.compile(rf"({NUMBER}) samples/s/p")
 _BATCH = re.compile(r"global_batch_size = (?P<names>[\w* ]+) = (?P<values>[\d* ]+) = (?P<result>\d+)")
 _BATCH_RESULT = re.compile(r"global_batch_size =(?:.*=)? (\d+)\s*$")
@@ -59,13 +58,18 @@ NORM_COLUMNS = (("local_norm/", "gradient_norm"), ("weight_norm/", "parameter_no
 
 
 def read_line(text: str, rows: LogRows) -> bool:
-    """Take in a line of MindFormers; False if it is none."""
+    """Take in any other line of MindFormers; False if it is none."""
+    return any(reader(text, rows) for token, reader in _READERS if token in text)
+
+
+def read_step(text: str, rows: LogRows) -> bool:
+    """Take in a line of the loss monitor, by far the most frequent ones; False if it is none."""
     if "step:" in text and "poch" in text and (match := _STEP.search(text)):
         return _step_line(match, rows)
     if "samples/s/p" in text and (match := _THROUGHPUT.search(text)):
         rows.complete_step({"samples_per_s": float(match[1])})
         return True
-    return any(reader(text, rows) for token, reader in _READERS if token in text)
+    return False
 
 
 def _step_line(match: re.Match[str], rows: LogRows) -> bool:
@@ -105,23 +109,25 @@ def _parts(rest: str, rows: LogRows) -> tuple[dict[str, float], dict[str, float]
     extras: dict[str, float] = {}
     ok = True
     parts = rest.split(",")
-    if not rows.now.complete and not re.search(r"(\]|\bms|T|\})\s*$", rest):
+    if not rows.now.complete and not _WHOLE_END.search(rest):
         parts.pop()  # its number may be cut
     for part in parts:
-        match = _PART.match(part)
-        if not match:
+        label, mark, text = part.partition(":")
+        if not mark:
+            label, mark, text = part.partition("[")  # one version leaves the colon out
+        name, text = label.strip(" {"), text.strip(" []}\r")
+        if not mark or not name or not text:
             continue
-        name, text = match[1].strip().lower().removesuffix(" cond"), _UNIT.sub("", match[2]).strip(" []")
-        value = number(text.split("/")[0]) if text else None
-        if name == "overflow":
-            values.update({"overflow": float(text == "True")} if text in ("True", "False") else {})
+        value = number(text.removesuffix("ms").removesuffix("T").partition("/")[0])
+        if name == "overflow cond":
+            values |= {"overflow": float(text == "True")} if text in ("True", "False") else {}
         elif value is None:
             ok = ok and (text.lower() in NOT_GIVEN or name not in PARTS)
         elif name in PARTS:
             column, factor = PARTS[name]
             values[column] = value * factor
         else:
-            extras[match[1].strip()] = value
+            extras[name] = value
     return values, extras, ok
 
 

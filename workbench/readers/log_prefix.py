@@ -77,7 +77,7 @@ def _loose(line: str, time: re.Match[str], rank: int | None) -> Prefix:
 
 
 def _rank_tag(line: str) -> tuple[int | None, str]:
-    if match := _RANK_TAG.match(line):
+    if (line[:1] in "[ \t" or ": " in line[:8]) and (match := _RANK_TAG.match(line)):
         return int(match[1] or match[2] or match[3]), line[match.end() :]
     if ("ank" in line) and (match := _RANK_INSIDE.search(line, 0, 200)):
         return int(match[1]), line

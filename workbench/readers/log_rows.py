@@ -44,10 +44,16 @@ class Columns:
     def update(self, row: int, values: Mapping[str, float]) -> None:
         """Set cells of a row."""
         for name, value in values.items():
-            column = self.data.setdefault(name, array("d"))
-            if len(column) <= row:
-                column.extend([MISSING] * (row + 1 - len(column)))
-            column[row] = value
+            column = self.data.get(name)
+            if column is None:
+                column = self.data[name] = array("d")
+            behind = row - len(column)
+            if behind > 0:
+                column.extend([MISSING] * behind)
+            if behind >= 0:
+                column.append(value)
+            else:
+                column[row] = value
 
     def get(self, row: int, name: str) -> float:
         """A cell; NaN where it was never set."""

@@ -128,7 +128,12 @@ def _read_line(line: Line, block: log_blocks.Block, rows: LogRows) -> None:
     now.rank_id = -1 if prefix.rank_id is None else prefix.rank_id
     now.number, now.complete = line.number, line.complete
     now.level, now.module = prefix.level, prefix.module
+    in_block = bool(block.kind)
+    if not in_block and log_mindformers.read_step(prefix.text, rows):
+        return
     if log_blocks.read_line(prefix.text, block, rows):
+        return
+    if in_block and log_mindformers.read_step(prefix.text, rows):
         return
     for family in FAMILIES:
         if family.read_line(prefix.text, rows):
