@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from workbench.claims import clean_claims, take_claim
 from workbench.errors import UnknownContentError, WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.processes import Owner, this_process
@@ -219,9 +220,20 @@ class RunReports:
     def _aside(self, name: str) -> Path:
         return self.work / "replaced" / name
 
+    def evaluated(self, name: str) -> Path:
+        """Note of an evaluation that is finished while its report is not."""
+        return self.work / "evaluated" / name
+
     def clean(self) -> None:
-        """Throw away the unfinished work of processes that are gone."""
+        """Throw away what processes that are gone left: unfinished work, and claims on reports that are there."""
         remove_abandoned(self.work)
+        for path in self.claims.glob("[!.]*"):
+            claim = take_claim(self.claims, path.name) if self.report(path.name).exists() else None
+            if claim is not None:
+                self.recover(path.name)
+                self.evaluated(path.name).unlink(missing_ok=True)
+                claim.release()
+        clean_claims(self.claims)
 
 
 def remove_abandoned(folder: Path) -> None:

@@ -88,7 +88,9 @@ def clean_claims(folder: Path, *, older_than_s: float = KEPT_S) -> None:
     """Remove old successors, and what processes that were killed while claiming left behind."""
     for leftover in folder.glob(".*"):
         with contextlib.suppress(OSError):
-            if time.time() - leftover.stat().st_mtime > older_than_s:
+            record = _read(leftover) if leftover.suffix == ".tmp" else None
+            dead = record is not None and record.owner.is_gone()
+            if dead or time.time() - leftover.stat().st_mtime > older_than_s:
                 leftover.unlink()
 
 

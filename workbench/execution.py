@@ -32,6 +32,7 @@ class Job(msgspec.Struct):
     notebook: str
     output: str
     page: str | None
+    title: str | None
     index_href: str | None
     parameters: dict[str, Any]
 
@@ -94,7 +95,7 @@ def main(text: str) -> int:
         return _tell(Failure(error.problem, error.fix), EXIT_UNKNOWN_PARAMETER)
     try:
         if job.page is not None:
-            export_html(Path(job.output), Path(job.page), index_href=job.index_href)
+            export_html(Path(job.output), Path(job.page), title=job.title, index_href=job.index_href)
     except WorkbenchError as error:
         failure, status = Failure(error.problem, error.fix), EXIT_FAILED
     return status if failure is None else _tell(failure, status)

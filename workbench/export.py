@@ -48,7 +48,7 @@ figure.chart .vega-embed{padding-right:0}figure.chart .vega-embed summary{opacit
 """
 
 
-def export_html(executed: Path, out: Path, *, index_href: str | None = None) -> None:
+def export_html(executed: Path, out: Path, *, title: str | None = None, index_href: str | None = None) -> None:
     """Write the page of an executed notebook, at most `MAX_PAGE_BYTES` where the charts allow it.
 
     Cells shown: Markdown, and outputs as tables, charts, pictures and text. A cell that raised is shown as a banner at
@@ -57,6 +57,7 @@ def export_html(executed: Path, out: Path, *, index_href: str | None = None) -> 
     Args:
         executed: the notebook, as papermill wrote it.
         out: the page; it appears only when complete.
+        title: of the browser window; by default the first heading.
         index_href: address of the overview page, relative to `out`.
 
     Raises:
@@ -69,7 +70,7 @@ def export_html(executed: Path, out: Path, *, index_href: str | None = None) -> 
             f"{executed} is not a notebook: {error}", fix="render the report again with --retry"
         ) from None
     parts = list(_parts(notebook))
-    title = next((h for h in map(_heading, notebook.cells) if h), executed.stem)
+    title = title or next((h for h in map(_heading, notebook.cells) if h), executed.stem)
     crumb = f'<p class="crumb"><a href="{escape(index_href)}">← All reports</a></p>' if index_href else ""
     banner = "".join(_failures(notebook))
     while True:

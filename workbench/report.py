@@ -64,6 +64,7 @@ def run_notebook(
     parameters: dict[str, Any],
     *,
     page: Path | None = None,
+    title: str | None = None,
     index_href: str | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Rendering:
@@ -76,6 +77,7 @@ def run_notebook(
         "notebook": str(notebook.resolve()),
         "output": str(output.resolve()),
         "page": None if page is None else str(page.resolve()),
+        "title": title,
         "index_href": index_href,
         "parameters": parameters,
     }
