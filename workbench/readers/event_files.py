@@ -17,6 +17,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.event_frames import Frames, is_event_file, read_frames
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.readers.protobuf import BYTES, FIXED32, FIXED64, BadMessage, as_float, as_int64, fields
@@ -234,6 +235,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="MindSpore summary or TensorBoard event file: scalars per step",
         tables=("training_steps", "series"),
         sniff=or_named(sniff_events, r"events\.out\..*"),
-        read=read_events,
+        read=filled(read_events),
     ),
 )

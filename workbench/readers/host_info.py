@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from workbench.readers.delimited import read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.tables import HOST_OPS, MEMORY_TIMELINE, Column, Note, Reading
@@ -108,6 +109,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="host_info or host_memory: host events and resident memory",
         tables=("host_ops", "memory_timeline"),
         sniff=or_named(sniff_host_info, r"host_(info|memory)_\d+\.csv"),
-        read=read_host_info,
+        read=filled(read_host_info),
     ),
 )

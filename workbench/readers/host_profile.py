@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from workbench.readers.delimited import read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.readers.op_names import communicates, op_types
@@ -194,7 +195,7 @@ def _place(context: FileContext) -> dict[str, int]:
 
 
 def _kind(name: str, meaning: str, table: str, sniff: Sniff, read: Read) -> FileKind:
-    return FileKind(name=name, meaning=meaning, tables=(table,), sniff=sniff, read=read)
+    return FileKind(name=name, meaning=meaning, tables=(table,), sniff=sniff, read=filled(read))
 
 
 KINDS: tuple[FileKind, ...] = (

@@ -12,6 +12,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.delimited import read_json
+from workbench.readers.filled import filled
 from workbench.readers.json_values import items, member, number, text
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
@@ -184,7 +185,7 @@ def _series(cells: Iterable[tuple[int, str, float, str | None]], path: Path, con
 
 
 def _kind(name: str, meaning: str, table: str, sniff: Any, read: Any) -> FileKind:
-    return FileKind(name=name, meaning=meaning, tables=(table,), sniff=sniff, read=read)
+    return FileKind(name=name, meaning=meaning, tables=(table,), sniff=sniff, read=filled(read))
 
 
 KINDS: tuple[FileKind, ...] = (

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.readers.delimited import read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.json_values import number
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.legacy_steps import AVERAGE_STEP, P2P, STREAM
@@ -172,6 +173,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="hccl_raw: transfer, wait and links of each collective, per step",
         tables=("collectives", "links"),
         sniff=or_named(sniff_hccl, r"hccl_raw_\d+\.csv"),
-        read=read_hccl,
+        read=filled(read_hccl),
     ),
 )

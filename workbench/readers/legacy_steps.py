@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.readers.delimited import Delimited, read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.readers.op_names import op_types
@@ -66,7 +67,7 @@ def read_step_trace(path: Path, context: FileContext) -> dict[str, Reading]:
 
     `preparing_us` is the gap between the end of the step before and the first forward task: the wait for data. The last
     row (step '-') is the average and is left out, as are rows of zeros. `communication_us` is the time in which a
-    collective of the step runs, counted once where several do.
+    collective of the step runs, counted once where several do; missing where a cell of one is.
     """
     raw = read_delimited(path, context, columns=TRACE_COLUMNS, required=("step", "start", "step_us"))
     names = _collective_names(raw.headers)
@@ -79,7 +80,10 @@ def read_step_trace(path: Path, context: FileContext) -> dict[str, Reading]:
     table = steps.reindex(columns=["step", *IN_TICKS, *UNKNOWN])
     for name in IN_TICKS:
         table[name] = table[name].astype("float64") * US_PER_TICK
-    table["communication_us"] = _busy_us(collectives, len(steps)) if names else np.nan
+    points = steps[[name + suffix for name in names for suffix in (START, END)]]
+    table["communication_us"] = np.where(points.notna().all(axis=1), _busy_us(collectives, len(steps)), np.nan)
+    if not names:
+        table["communication_us"] = np.nan
     return {
         "step_time": Reading(STEP_TIME.check(table.assign(**place)), raw.notes + notes),
         "collectives": Reading(COLLECTIVES.check(collectives.assign(**place)), []),
@@ -89,7 +93,8 @@ def read_step_trace(path: Path, context: FileContext) -> dict[str, Reading]:
 def _collective_names(headers: tuple[str, ...]) -> list[str]:
     """Headers that have a start and an end beside them."""
     known = {header.strip() for header in headers}
-    return [h.strip() for h in headers if h.strip() + START in known and h.strip() + END in known]
+    named = (h.strip() for h in headers)
+    return list(dict.fromkeys(h for h in named if h + START in known and h + END in known))
 
 
 def _real_steps(raw: Delimited, file: str) -> tuple[pd.DataFrame, list[Note]]:
@@ -188,20 +193,20 @@ KINDS: tuple[FileKind, ...] = (
         meaning="step_trace_raw: steps and their collectives, ticks of 10 ns",
         tables=("step_time", "collectives"),
         sniff=or_named(sniff_step_trace, r"step_trace_raw_\d+_detail_time\.csv"),
-        read=read_step_trace,
+        read=filled(read_step_trace),
     ),
     FileKind(
         name="cluster_analyse",
         meaning="ascend_cluster_analyse: computing and communication per step",
         tables=("step_time",),
         sniff=or_named(sniff_cluster, r"ascend_cluster_analyse_(pipeline|model)-parallel_\d+_\d+_\d+\.csv"),
-        read=read_cluster,
+        read=filled(read_cluster),
     ),
     FileKind(
         name="cluster_analyse_data_parallel",
         meaning="ascend_cluster_analyse of a data-parallel run: parts of the steps, ticks of 10 ns",
         tables=("step_time",),
         sniff=or_named(sniff_data_parallel, r"ascend_cluster_analyse_data-parallel_\d+_\d+_\d+\.csv"),
-        read=read_data_parallel,
+        read=filled(read_data_parallel),
     ),
 )

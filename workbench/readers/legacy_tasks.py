@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.readers.delimited import read_delimited, read_json, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.json_values import integer, items, listed, member, number, text
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
@@ -105,7 +106,7 @@ def read_aicpu_text(path: Path, context: FileContext) -> dict[str, Reading]:
     names = [word.split("(")[0].replace("node_type_name", "op_type") for word in header]
     rows = [(n, words) for n, words in zip(lines.numbers, lines.records, strict=True) if words and words[0].isdigit()]
     bad = [n for n, words in rows if len(words) != len(names)]
-    table = pd.DataFrame([words for _, words in rows if len(words) == len(names)], columns=names)
+    table = pd.DataFrame([dict(zip(names, words, strict=True)) for _, words in rows if len(words) == len(names)])
     table = table.reindex(columns=[c.name for c in AICPU_COLUMNS])
     for name in ("serial_number", *AICPU_NUMBERS):
         table[name] = pd.to_numeric(table[name], errors="coerce")
@@ -233,34 +234,34 @@ KINDS: tuple[FileKind, ...] = (
         meaning="output_timeline_data: every task of the AI cores",
         tables=("kernels",),
         sniff=or_named(sniff_timeline, r"output_timeline_data_\d+\.txt"),
-        read=read_timeline,
+        read=filled(read_timeline),
     ),
     FileKind(
         name="aicpu_csv",
         meaning="aicpu_intermediate: AI-CPU tasks",
         tables=("kernels",),
         sniff=or_named(sniff_aicpu_csv, r"aicpu_intermediate_\d+\.csv"),
-        read=read_aicpu_csv,
+        read=filled(read_aicpu_csv),
     ),
     FileKind(
         name="aicpu_text",
         meaning="output_data_preprocess_aicpu: AI-CPU tasks",
         tables=("kernels",),
         sniff=or_named(sniff_aicpu_text, r"output_data_preprocess_aicpu_\d+\.txt"),
-        read=read_aicpu_text,
+        read=filled(read_aicpu_text),
     ),
     FileKind(
         name="framework_raw",
         meaning="framework_raw: operators of the graph with shapes",
         tables=("graph_ops",),
         sniff=or_named(sniff_framework, r"framework_raw_\d+\.csv"),
-        read=read_framework,
+        read=filled(read_framework),
     ),
     FileKind(
         name="dynamic_shapes",
         meaning="dynamic_shape_info: calls with their shapes, per step",
         tables=("kernels",),
         sniff=or_named(sniff_dynamic_shapes, r"dynamic_shape_info_\d+\.json"),
-        read=read_dynamic_shapes,
+        read=filled(read_dynamic_shapes),
     ),
 )

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.readers.delimited import read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.json_values import number
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
@@ -155,7 +156,7 @@ def _kind(
     sniff: Callable[[Path, bytes], bool],
     read: Callable[[Path, FileContext], dict[str, Reading]],
 ) -> FileKind:
-    return FileKind(name=name, meaning=meaning, tables=("kernel_totals",), sniff=sniff, read=read)
+    return FileKind(name=name, meaning=meaning, tables=("kernel_totals",), sniff=sniff, read=filled(read))
 
 
 KINDS: tuple[FileKind, ...] = (

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from workbench.readers.delimited import read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.tables import TENSOR_LIFETIMES, Column, Note, Reading
@@ -160,13 +161,13 @@ KINDS: tuple[FileKind, ...] = (
         meaning="memory_block.csv of the memory tracker: every block with its life",
         tables=("tensor_lifetimes",),
         sniff=or_named(sniff_tracker, r"memory_block(_\d+)?\.csv"),
-        read=read_tracker,
+        read=filled(read_tracker),
     ),
     FileKind(
         name="tensor_table",
         meaning="table op_name, size_bytes, alloc_time, free_time: lives of tensors",
         tables=("tensor_lifetimes",),
         sniff=sniff_alias,
-        read=read_alias,
+        read=filled(read_alias),
     ),
 )

@@ -14,6 +14,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.delimited import read_delimited, read_json, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.json_values import integer, items, listed, member, number, numbers, text
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
@@ -166,13 +167,13 @@ KINDS: tuple[FileKind, ...] = (
         meaning="minddata_pipeline_raw: queue samples per data operator",
         tables=("data_ops", "data_queue_samples"),
         sniff=or_named(sniff_raw, r"minddata_pipeline_raw_\d+\.csv"),
-        read=read_raw,
+        read=filled(read_raw),
     ),
     FileKind(
         name="minddata_pipeline",
         meaning="pipeline_profiling: queue samples per data operator",
         tables=("data_ops", "data_queue_samples"),
         sniff=or_named(sniff_pipeline, r"pipeline_profiling_\d+\.json"),
-        read=read_pipeline,
+        read=filled(read_pipeline),
     ),
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.readers.plain_lines import read_lines, share_of_lines
@@ -92,13 +93,13 @@ KINDS: tuple[FileKind, ...] = (
         meaning="minddata_aicpu: how long the device waited for each batch",
         tables=("data_batches",),
         sniff=or_named(sniff_dequeues, r"minddata_aicpu_\d+\.txt"),
-        read=read_dequeues,
+        read=filled(read_dequeues),
     ),
     FileKind(
         name="minddata_batches",
         meaning="dataset_iterator_profiling or device_queue_profiling: time and queue of each batch",
         tables=("data_batches",),
         sniff=or_named(sniff_batches, r"(dataset_iterator|device_queue)_profiling_\d+\.txt"),
-        read=read_batches,
+        read=filled(read_batches),
     ),
 )

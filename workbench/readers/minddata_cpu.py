@@ -16,6 +16,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.delimited import read_json
+from workbench.readers.filled import filled
 from workbench.readers.json_values import integer, items, member, number, numbers
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
@@ -166,6 +167,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="minddata_cpu_utilization: CPU per data operator, of the process and the host",
         tables=("data_queue_samples", "data_ops", "telemetry"),
         sniff=or_named(sniff_cpu, r"minddata_cpu_utilization_\d+\.json"),
-        read=read_cpu,
+        read=filled(read_cpu),
     ),
 )

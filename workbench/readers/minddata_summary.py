@@ -16,6 +16,7 @@ import pandas as pd
 from workbench.errors import UnreadableFileError
 from workbench.readers.careful_rows import parse_line
 from workbench.readers.delimited import read_json
+from workbench.readers.filled import filled
 from workbench.readers.json_values import listed, numbers
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.minddata import operator_type
@@ -123,13 +124,13 @@ KINDS: tuple[FileKind, ...] = (
         meaning="minddata_pipeline_summary.csv: MindSpore's own verdict on the data pipeline",
         tables=("data_ops", "host_ops", "settings"),
         sniff=or_named(sniff_summary_csv, r"minddata_pipeline_summary_\d+\.csv"),
-        read=read_summary_csv,
+        read=filled(read_summary_csv),
     ),
     FileKind(
         name="minddata_summary_json",
         meaning="minddata_pipeline_summary.json: the same as JSON",
         tables=("data_ops", "host_ops", "settings"),
         sniff=or_named(sniff_summary_json, r"minddata_pipeline_summary_\d+\.json"),
-        read=read_summary_json,
+        read=filled(read_summary_json),
     ),
 )

@@ -14,6 +14,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.delimited import read_delimited, sniff_headers
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.readers.plain_lines import COPY_AGAIN
@@ -88,6 +89,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="msprobe monitor CSV: norms and other statistics per parameter and step",
         tables=("parameter_groups", "series"),
         sniff=or_named(sniff_monitor, r"(grad_(un)?reduced|param_\w+|exp_avg(_sq)?)_\d+-\d+\.csv"),
-        read=read_monitor,
+        read=filled(read_monitor),
     ),
 )

@@ -14,6 +14,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.delimited import read_json
+from workbench.readers.filled import filled
 from workbench.readers.json_values import integer, items, member, text
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
@@ -92,6 +93,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="parallel_strategy: how operators are split over devices",
         tables=("graph_ops", "settings"),
         sniff=or_named(sniff_strategy, r"parallel_strategy_\d+\.json"),
-        read=read_strategy,
+        read=filled(read_strategy),
     ),
 )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from workbench.readers.filled import filled
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.named import or_named
 from workbench.readers.plain_lines import read_lines
@@ -106,6 +107,6 @@ KINDS: tuple[FileKind, ...] = (
         meaning="RuntimeProfilerSummary: host time per step and module",
         tables=("training_steps", "host_ops"),
         sniff=or_named(sniff_summary, r"RuntimeProfilerSummary\d*\.csv"),
-        read=read_summary,
+        read=filled(read_summary),
     ),
 )
