@@ -5,10 +5,45 @@ A reader module lists its kinds in `KINDS` and is named here, the more specific 
 
 from __future__ import annotations
 
-from workbench.readers import run_directory, trace
+from workbench.readers import (
+    cluster_output,
+    communication,
+    database,
+    event_files,
+    host_info,
+    host_ops,
+    host_profile,
+    kernels,
+    legacy_facts,
+    legacy_hccl,
+    legacy_steps,
+    legacy_tasks,
+    legacy_totals,
+    logs,
+    memory,
+    memory_tracker,
+    minddata,
+    minddata_batches,
+    minddata_cpu,
+    minddata_summary,
+    monitor_tables,
+    parallel_strategy,
+    profiler_info,
+    run_directory,
+    runtime_profiler,
+    step_time,
+    trace,
+    unused_tables,
+)
 from workbench.readers.kinds import FileContext, FileKind
 
-MODULES = (run_directory, trace)
+_PROFILE = (cluster_output, step_time, kernels, host_ops, memory, communication, profiler_info, database, unused_tables)
+_PIPELINE = (minddata, minddata_summary, minddata_cpu, minddata_batches)
+_OLD_PROFILE = (
+    legacy_steps, legacy_hccl, legacy_totals, legacy_tasks, legacy_facts, parallel_strategy, host_info,
+)  # fmt: skip
+_HOST = (host_profile, runtime_profiler, memory_tracker, monitor_tables, event_files)
+MODULES = (run_directory, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST, trace, logs)
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 
 __all__ = ["ALL_KINDS", "FileContext", "FileKind"]
