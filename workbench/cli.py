@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from workbench import __version__
-from workbench.commands import importing
+from workbench.commands import alerting, importing, rehearsing, reporting
 from workbench.commands.command import Command
 from workbench.errors import WorkbenchError
 
-MODULES = (importing,)  # a module of workbench.commands with COMMANDS is named here
+MODULES = (rehearsing, importing, reporting, alerting)  # a module of workbench.commands with COMMANDS is named here
 COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)
 
 EXIT_PROBLEM = 2
@@ -36,7 +36,7 @@ def build_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentPar
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run_command=command.run)
     return parser
 
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments)
+        status: int = arguments.run_command(arguments)
         sys.stdout.flush()
     except WorkbenchError as error:
         print(error, file=sys.stderr)

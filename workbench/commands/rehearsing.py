@@ -1,0 +1,61 @@
+"""`workbench rehearse`: the whole chain on a small model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from workbench.commands.command import Command
+
+EXIT_NOT_ALL_COMPLETE = 1
+
+
+def _add_rehearse(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", type=Path, nargs="?", help="new run directory (default: runs/demo, or runs/demo-2 ... when taken)"
+    )
+    parser.add_argument("--reports", type=Path, default=Path("reports"), help="folder of all reports (reports)")
+    parser.add_argument("--steps", type=int, default=600, help="training steps (600: about two minutes on two cores)")
+    parser.add_argument("--checkpoints", type=int, default=5, help="checkpoints over the training (5)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (1)")
+    parser.add_argument("--webhook", help="address that alerts are posted to (default: $WORKBENCH_ALERT_WEBHOOK)")
+
+
+def run_rehearse(arguments: argparse.Namespace) -> int:
+    """Rehearse, then say what was found and where everything is."""
+    from workbench.alerts import webhook_address
+    from workbench.rehearse import free_run_dir, rehearse
+    from workbench.watch import WatchOptions
+
+    run_dir = arguments.run or free_run_dir(Path("runs/demo"))
+    print(f"Rehearsing in {run_dir}: train, record, profile, evaluate, report.", flush=True)
+    records, alert, diagnosis = rehearse(
+        run_dir,
+        arguments.reports,
+        WatchOptions(webhook=webhook_address(arguments.webhook), settle_s=1.0, poll_s=1.0),
+        steps=arguments.steps,
+        words=["--checkpoints", str(arguments.checkpoints), "--seed", str(arguments.seed)],
+    )
+    complete = sum(r.status == "complete" for r in records)
+    print(f"\nReports: {complete} of {len(records)} checkpoints complete.")
+    for record in records:
+        scores = ", ".join(f"{s.subset} {s.value:.2f}" for s in record.scores if s.metric == "perplexity")
+        print(f"  step {record.step}: perplexity {scores}" if scores else f"  step {record.step}: {record.why}")
+    print(f"Test alert: {alert.title} (file yes, webhook {alert.webhook})")
+    print(diagnosis)
+    print(
+        f"\nRun:      {run_dir}\nReports:  {arguments.reports / 'index.html'}\n"
+        f"Explore:  workbench open {run_dir}      (starts JupyterLab at a notebook for this run)"
+    )
+    return 0 if complete == len(records) and records else EXIT_NOT_ALL_COMPLETE
+
+
+COMMANDS = (
+    Command(
+        name="rehearse",
+        summary="train a small model and run the whole chain on it: record, profile, evaluate, report, alert",
+        examples=("workbench rehearse", "workbench rehearse runs/trial --steps 200 --checkpoints 4"),
+        add_arguments=_add_rehearse,
+        run=run_rehearse,
+    ),
+)
