@@ -13,6 +13,7 @@ from workbench.errors import UnreadableFileError
 from workbench.readers.kinds import FileContext
 from workbench.readers.minddata import combine_data_ops, queue_figures, read_pipeline
 from workbench.readers.minddata_cpu import aligned
+from workbench.readers.places import FileToPlace, place_files
 
 STARVED = "data_pipeline_starved"
 SINK = "mindinsight_profile/pynative_sink"
@@ -244,3 +245,19 @@ def test_shares_of_a_queue_lie_between_0_and_1(sizes):
 def test_doubled_samples_are_undone(values):
     doubled = np.array([v for value in values for v in (value, 0)], float)
     assert aligned(doubled, len(values), measured_between=False).tolist() == [float(v) for v in values]
+
+
+@pytest.mark.parametrize(
+    ("place", "rank"),
+    [
+        ("profiler/pipeline_profiling_3.json", 3),
+        ("minddata_cpu_utilization_2.json", 2),
+        ("datapipe/rank_5/pipeline_profiling_0.json", 5),  # the folder of our own runs says more than the file
+    ],
+)
+def test_rank_of_data_files_is_in_their_name_or_folder(tmp_path, place, rank):
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    places, _ = place_files(tmp_path, [FileToPlace(path, is_profile=False)])
+    assert places[path].rank_id == rank

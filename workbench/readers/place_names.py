@@ -14,6 +14,10 @@ _CARD_FOLDER = re.compile(r"(?:device|card|npu)[-_]?(\d+)", re.IGNORECASE)
 _RANK_SUFFIX = re.compile(r"_(\d{1,5})(?:_detail_time|_detail|_type)?\.[A-Za-z]+\Z")
 _PROFILER_INFO = re.compile(r"profiler_info_(\d+)\.json")
 _RANKED_FILE = re.compile(r"(?:minddata_\w+|cpu_\w+|ascend_mindspore_profiler)_(\d+)\.(?:csv|json|txt|db)")
+_RANKED_FACTS = re.compile(
+    r"(?:minddata_\w+|(?:pipeline|dataset_iterator|device_queue)_profiling|flops_[a-z_]+|(?:\w+_)?timeline_summary"
+    r"|start_time|step_trace_point_info)_(\d{1,5})\.(?:csv|json|txt)"
+)
 OUTPUT_FOLDER = "ASCEND_PROFILER_OUTPUT"
 LEGACY_FOLDER = "profiler"
 
@@ -61,6 +65,12 @@ def rank_in_file_name(name: str) -> int | None:
 def rank_suffix(name: str) -> int | None:
     """Rank at the end of a profiler's file name: `hccl_raw_0.csv`, `step_trace_raw_1_detail_time.csv`."""
     match = _RANK_SUFFIX.search(name)
+    return int(match[1]) if match else None
+
+
+def rank_of_facts(name: str) -> int | None:
+    """Rank at the end of the name of a data-pipeline file or a file of facts, which have no profile window."""
+    match = _RANKED_FACTS.fullmatch(name)
     return int(match[1]) if match else None
 
 

@@ -23,6 +23,7 @@ from workbench.readers.place_names import (
     rank_in_file_name,
     rank_in_folder_name,
     rank_in_profiler_info,
+    rank_of_facts,
     rank_suffix,
     ranks_of_listing,
 )
@@ -186,7 +187,7 @@ def _rank_of_file(root: Path, path: Path) -> int:
             return rank
         if folder == root:
             break
-    return 0
+    return rank_of_facts(path.name) or 0
 
 
 def _windows(root: Path, rank: int, folders: list[Path], notes: list[Note]) -> dict[Path, int | None]:
