@@ -31,6 +31,8 @@ from workbench.readers import (
     profiler_info,
     run_directory,
     runtime_profiler,
+    series,
+    settings_files,
     step_time,
     trace,
     unused_tables,
@@ -43,7 +45,7 @@ _OLD_PROFILE = (
     legacy_steps, legacy_hccl, legacy_totals, legacy_tasks, legacy_facts, parallel_strategy, host_info,
 )  # fmt: skip
 _HOST = (host_profile, runtime_profiler, memory_tracker, monitor_tables, event_files)
-MODULES = (run_directory, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST, trace, logs)
+MODULES = (run_directory, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST, trace, logs, settings_files, series)
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 
 __all__ = ["ALL_KINDS", "FileContext", "FileKind"]
