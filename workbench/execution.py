@@ -3,6 +3,7 @@
 Started by `workbench.report`; it holds papermill and the kernel, and takes both with it when it ends or is killed.
 """
 
+# ruff: noqa: E402 - one package is left out before what would import it
 from __future__ import annotations
 
 import functools
@@ -11,6 +12,10 @@ import sys
 import uuid
 from pathlib import Path
 from typing import Any
+
+# nbformat imports jsonschema, which takes this package if it is there: 1.4 s of processor time for the grammar of a
+# text format that no notebook has.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 import msgspec
 import papermill
