@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
+import pandas as pd
 import pyarrow as pa
 
 from workbench.errors import CacheWriteError, WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
-from workbench.readers.kinds import FileContext, Sink
-from workbench.store import CACHE_VARIABLE, PartWriter, to_arrow
+from workbench.readers.kinds import FileContext
+from workbench.store import CACHE_VARIABLE, ROWS_PER_GROUP, PartWriter, to_arrow
 from workbench.tables import Note, Reading, table
 
 BATCH_BYTES = 8 << 20  # small files share a part: thousands of ranks must not become thousands of tiny files
@@ -82,30 +83,61 @@ def _key(root: Path, group: list[Source]) -> str:
     return hashlib.sha256(repr(facts).encode(errors="surrogateescape")).hexdigest()[:24]
 
 
+class _Parts:
+    """The Parquet parts of one batch. Frames of small files are joined before they are converted: that is faster."""
+
+    def __init__(self, batch: Batch, directory: Path) -> None:
+        self._batch = batch
+        self._directory = directory
+        self._writers: dict[str, PartWriter] = {}
+        self._frames: dict[str, list[pd.DataFrame]] = defaultdict(list)
+
+    def add_frame(self, name: str, frame: pd.DataFrame) -> None:
+        """Add rows of a checked table."""
+        self._frames[name].append(frame)
+        if sum(map(len, self._frames[name])) >= ROWS_PER_GROUP:
+            self._convert(name)
+
+    def add_rows(self, name: str, rows: pa.Table) -> None:
+        """Add rows that are Arrow columns already."""
+        if name not in self._writers:
+            path = self._directory / "parts" / f"{name}-{self._batch.key}.parquet"
+            self._writers[name] = PartWriter(path, table(name))
+        try:
+            self._writers[name].write(rows)
+        except OSError as error:
+            raise not_writable(self._directory, error) from None
+
+    def finish(self) -> dict[str, TableEntry]:
+        """Complete all parts."""
+        for name in list(self._frames):
+            self._convert(name)
+        return {name: _finish(writer) for name, writer in self._writers.items() if writer.rows}
+
+    def discard(self) -> None:
+        """Remove what is not complete."""
+        for writer in self._writers.values():
+            writer.discard()
+
+    def _convert(self, name: str) -> None:
+        frames = self._frames.pop(name)
+        self.add_rows(name, to_arrow(pd.concat(frames, ignore_index=True), table(name)))
+
+
 def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
     """Read the sources of `batch` into Parquet parts and write its manifest; return its key and its bytes.
 
     Runs in a worker process, here or on another machine that sees the same files.
     """
-    writers: dict[str, PartWriter] = {}
-    notes: list[Note] = []
     (directory / "scratch").mkdir(parents=True, exist_ok=True)
-
-    def sink(name: str, rows: pa.Table) -> None:
-        if name not in writers:
-            writers[name] = PartWriter(directory / "parts" / f"{name}-{batch.key}.parquet", table(name))
-        try:
-            writers[name].write(rows)
-        except OSError as error:
-            raise not_writable(directory, error) from None
-
+    parts = _Parts(batch, directory)
+    notes: list[Note] = []
     try:
         for source in batch.sources:
-            notes += _read_source(source, source.context(root, scratch=directory / "scratch"), sink)
-        entries = {name: _finish(writer) for name, writer in writers.items() if writer.rows}
+            notes += _read_source(source, source.context(root, scratch=directory / "scratch"), parts)
+        entries = parts.finish()
     finally:
-        for writer in writers.values():
-            writer.discard()
+        parts.discard()
     manifest = Manifest(
         sources=[_encodable(relative_name(root, s.path)) for s in batch.sources],
         tables=entries,
@@ -145,12 +177,12 @@ def _finish(writer: PartWriter) -> TableEntry:
     )
 
 
-def _read_source(source: Source, context: FileContext, sink: Sink) -> list[Note]:
+def _read_source(source: Source, context: FileContext, parts: _Parts) -> list[Note]:
     kind = KINDS_BY_NAME[source.kind]
     try:
         if kind.stream is not None:
-            return kind.stream(source.path, context, sink)
-        return _write_readings(kind.read(source.path, context), source.tables, sink)
+            return kind.stream(source.path, context, parts.add_rows)
+        return _take(kind.read(source.path, context), source.tables, parts)
     except CacheWriteError:
         raise  # not the fault of this file
     except WorkbenchError as error:
@@ -160,14 +192,14 @@ def _read_source(source: Source, context: FileContext, sink: Sink) -> list[Note]
         return [_whole_file(context.name(source.path), problem, "report it with the file; the other files are read")]
 
 
-def _write_readings(readings: dict[str, Reading], wanted: Collection[str], sink: Sink) -> list[Note]:
+def _take(readings: dict[str, Reading], wanted: Collection[str], parts: _Parts) -> list[Note]:
     notes = []
     for name, reading in readings.items():
         if name not in wanted:
             continue
         notes += reading.notes
         if len(reading.table):
-            sink(name, to_arrow(reading.table, table(name)))
+            parts.add_frame(name, reading.table)
     return notes
 
 
