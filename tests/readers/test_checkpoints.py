@@ -107,3 +107,12 @@ def test_a_run_that_was_started_again_has_not_ended(tmp_path):
     assert training_ended(tmp_path)
     append_json_lines(events, [{"kind": "start", "start_ns": 3}])
     assert not training_ended(tmp_path)
+
+
+def test_torn_and_garbled_events_are_passed_over(tmp_path):
+    events = tmp_path / "events" / "rank_0.jsonl"
+    events.parent.mkdir()
+    events.write_bytes(b'{"kind": "gc"}\n{"kind": "end", \xff\n{"kind": "start", "start_ns": 1}\n["end"]\n{"kind": "en')
+    assert not training_ended(tmp_path)
+    append_json_lines(events, [{"kind": "end", "start_ns": 2}])
+    assert training_ended(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from workbench.errors import CheckpointError, UnknownContentError, UnreadableFileError
 from workbench.files import RunFiles
-from workbench.readers.kinds import FileContext
-from workbench.readers.records import read_json_lines
+from workbench.readers.records import read_bytes
 from workbench.readers.run_directory import read_run_info
 
 SUFFIXES = (".ckpt", ".safetensors")  # MindSpore renames the finished temporary file to one of these
 NOT_COMPLETE = ("_breakpoint.ckpt",)  # written while training crashes (CheckpointConfig exception_save)
+_KINDS = (b'"start"', b'"end"', b'"checkpoint"')
 _EPOCH_AND_STEP = re.compile(r"-(\d+)_(\d+)$")
 
 
@@ -161,8 +164,14 @@ def _recorded_steps(run: Path) -> dict[str, int]:
 
 
 def _event_records(run: Path) -> list[dict[str, Any]]:
-    path = RunFiles(run).events(0)
+    """Starts, ends and checkpoints of rank 0; a watcher asks every few seconds, so other events are not decoded."""
     try:
-        return read_json_lines(path, FileContext())[0].records
+        content = read_bytes(RunFiles(run).events(0))
     except UnreadableFileError:
         return []
+    records = []
+    for line in content.split(b"\n"):
+        if any(kind in line for kind in _KINDS):
+            with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):  # torn by a kill, or garbled
+                records.append(msgspec.json.decode(line, type=dict[str, Any]))
+    return records
