@@ -14,6 +14,7 @@ from workbench.errors import MissingTableError, UnknownContentError, UnreadableF
 from workbench.files import RunFiles
 from workbench.ingest import Ingest, load_known, save_known
 from workbench.overview import as_html, as_text, missing_tables
+from workbench.readers.combine import combine
 from workbench.readers.discovery import Discovery, Source, discover, relative_name
 from workbench.readers.run_directory import read_run_info
 from workbench.store import CACHE_VARIABLE, cache_directory, query, read_parts, usable_directory
@@ -168,10 +169,12 @@ class Run:
         """
         declared = table(name)
         self._need(name)
-        return read_parts(declared, self._ingest.parts(name), ranks=ranks)
+        return combine(name, read_parts(declared, self._ingest.parts(name), ranks=ranks))
 
     def sql(self, statement: str) -> pd.DataFrame:
         """Result of a DuckDB query over the tables of the run, for what does not fit into memory.
+
+        The column `window` is a word of SQL: write it in double quotes.
 
         Example: `run.sql("SELECT rank_id, avg(computing_us) AS computing_us FROM step_time GROUP BY rank_id")`.
 

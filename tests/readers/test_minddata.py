@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.readers.profiles import notes_text, read, read_text
 from workbench.errors import UnreadableFileError
 from workbench.readers.kinds import FileContext
-from workbench.readers.minddata import combine_data_ops, queue_figures, read_pipeline
+from workbench.readers.minddata import queue_figures, read_pipeline
 from workbench.readers.minddata_cpu import aligned
 from workbench.readers.places import FileToPlace, place_files
 
@@ -202,21 +202,6 @@ def test_cpu_file_of_early_versions_has_one_entry_less(tmp_path):
     assert host[host.metric == "host_cpu_user_share"].value.tolist() == [0.25, 0.5]
     assert host[host.metric == "process_cpu_user_cores"].value.tolist() == [1.0, 1.5]
     assert host[host.metric == "host_runnable_processes"].value.tolist() == [1, 2, 3]
-
-
-def test_files_of_one_pipeline_are_combined(data_samples):
-    folder = data_samples / STARVED
-    queues = read(folder / "pipeline_profiling_0.json", "minddata_pipeline")
-    cpu = read(folder / "minddata_cpu_utilization_0.json", "minddata_cpu")
-    ops = combine_data_ops(pd.concat([queues["data_ops"].table, cpu["data_ops"].table]))
-    assert len(ops) == 3
-    assert ops.op_type.tolist() == ["Batch", "Map", "Generator"]
-    assert ops.cpu_share.notna().all()
-    samples = pd.concat([queues["data_queue_samples"].table, cpu["data_queue_samples"].table])
-    combined = combine_data_ops(samples)
-    assert len(combined) == 33
-    row = combined[(combined.op_id == 2) & (combined["sample"] == 10)].iloc[0]
-    assert (row.queue_size, row.time_us, row.user_cpu_share) == (7, 748_199_000, 0)
 
 
 def test_cut_pipeline_keeps_the_operators_before_the_cut(data_samples, tmp_path):

@@ -1,7 +1,7 @@
 """The data pipeline as MindData and MindSpore's analyser describe it -> data_ops, data_queue_samples.
 
 `pipeline_profiling` is what the pipeline writes, `minddata_pipeline_raw` is derived from it by MindSpore. Several files
-describe the same operators: `combine_data_ops` joins them.
+describe the same operators: `workbench.readers.combine` joins them.
 """
 
 from __future__ import annotations
@@ -118,15 +118,6 @@ def queue_figures(sizes: np.ndarray, capacity: float, interval_us: float) -> dic
         "samples": len(known) or None,
         "sample_interval_us": interval_us,
     }
-
-
-def combine_data_ops(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per (rank_id, op_id) of `data_ops`: of each column the first value that is not missing, rows in order.
-
-    Equally for `data_queue_samples`, which has one row per (rank_id, op_id, sample).
-    """
-    keys = [c for c in ("rank_id", "op_id", "sample") if c in table]
-    return table.groupby(keys, as_index=False, sort=False).first()[list(table.columns)]
 
 
 def _readings(

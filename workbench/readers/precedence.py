@@ -14,11 +14,10 @@ ALTERNATIVES: dict[str, tuple[tuple[str, ...], ...]] = {
     "step_time": (
         ("step_trace_time",),
         ("profiler_database",),
-        ("step_trace_raw",),
-        ("cluster_analyse", "cluster_analyse_data_parallel"),
+        ("step_trace_raw", "cluster_analyse", "cluster_analyse_data_parallel"),
     ),
     "kernels": (("kernel_details",), ("profiler_database",), ("output_timeline", "aicpu_csv", "aicpu_text")),
-    "collectives": (("communication",), ("profiler_database",), ("hccl_raw",), ("step_trace_raw",)),
+    "collectives": (("communication",), ("profiler_database",), ("hccl_raw", "step_trace_raw")),
     "links": (("communication_matrix",), ("profiler_database",), ("hccl_raw",)),
     "memory_timeline": (("memory_record", "npu_module_mem"), ("profiler_database",)),
     "tensor_lifetimes": (("operator_memory", "static_op_mem"), ("profiler_database",)),
