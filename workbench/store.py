@@ -184,7 +184,7 @@ def query(sql: str, parts_by_table: Mapping[str, Sequence[Path]], *, scratch: Pa
     with duckdb.connect(config={"memory_limit": QUERY_MEMORY_LIMIT, "temp_directory": str(scratch)}) as connection:
         for name, parts in parts_by_table.items():
             files = ", ".join("'" + _literal(p) + "'" for p in parts)
-            columns = ", ".join(table(name).column_names)
+            columns = ", ".join(f'"{c}"' for c in table(name).column_names)
             connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM read_parquet([{files}])')
         try:
             return connection.execute(sql).df()
