@@ -136,9 +136,8 @@ class _Attempt:
 
     def _check(self, record: ReportRecord) -> None:
         self._show("checking the file")
-        damage = find_damage(self.file)
-        record.sha256 = file_sha256(self.file)
-        self.claim.heartbeat()
+        damage = find_damage(self.file, tick=self.claim.heartbeat)
+        record.sha256 = file_sha256(self.file, tick=self.claim.heartbeat)
         if damage is not None:
             record.status, record.stage, record.damage = "corrupt", "checkpoint", damage.kind
             record.why = damage.problem

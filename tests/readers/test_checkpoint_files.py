@@ -1,5 +1,6 @@
 """Structure of checkpoint files: real ones, and what cuts, fillings and flips make of them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,17 @@ def test_other_files_under_a_checkpoint_name(tmp_path):
     contradiction = _write(tmp_path, len(header).to_bytes(8, "little") + header + bytes(4), SAFETENSORS)
     assert "contradicts its shape" in find_damage(contradiction).problem  # 2 float32 are 8 bytes, not 4
     assert find_damage(_write(tmp_path, b"", CKPT)).problem == "The file is empty."
+
+
+def test_a_file_that_is_cut_while_it_is_read(tmp_path):
+    path = _write(tmp_path, CKPT_CRC.read_bytes(), CKPT_CRC)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-17] * 20000 + whole[-17:])  # 6 MB: the checksum is read block by block
+
+    def cut():
+        os.truncate(path, 1000)
+
+    assert find_damage(path, tick=cut).problem == "The file became shorter while it was read."
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,9 +10,9 @@ must compare names.
 from __future__ import annotations
 
 import math
-import mmap
+import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,8 @@ CRC_TRAILER_BYTES = len(CRC_MARK) + 10
 MAX_HEADER_BYTES = 100_000_000  # limit of the safetensors format
 RECORD_KEY = 0x0A  # field 1, length-delimited
 MAX_VARINT_BYTES = 10
+BLOCK_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 12  # holds the names and dimensions of a few small parameters
 
 BYTES_BY_TYPE = {
     "Bool": 1, "Int8": 1, "UInt8": 1, "Int16": 2, "UInt16": 2, "Int32": 4, "UInt32": 4, "Int64": 8, "UInt64": 8,
@@ -41,8 +43,12 @@ class Damage(NamedTuple):
     problem: str
 
 
-def find_damage(path: Path) -> Damage | None:
+def find_damage(path: Path, *, tick: Callable[[], None] = lambda: None) -> Damage | None:
     """What is wrong with the structure of a checkpoint file; None when it is whole.
+
+    Args:
+        path: the file.
+        tick: called after each MiB of a checksum: large files take minutes.
 
     Raises:
         OSError: the file cannot be read.
@@ -50,13 +56,37 @@ def find_damage(path: Path) -> Damage | None:
     size = path.stat().st_size
     if size == 0:
         return Damage("cut_short", "The file is empty.")
-    with path.open("rb") as f, mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ) as data:
-        check = _check_safetensors if path.suffix == ".safetensors" else _check_ckpt
+    with path.open("rb", buffering=0) as f:
+        data = _Content(f.fileno(), size)
         try:
-            check(data, size)
+            if path.suffix == ".safetensors":
+                _check_safetensors(data, size)
+            else:
+                _check_ckpt(data, size, tick)
         except _DamageFound as found:
             return found.damage
     return None
+
+
+class _Content:
+    """Bytes of a file by position; not a memory map, because reading one of a file that was cut ends the process."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self._size = descriptor, size
+        self._begin, self._window = 0, b""
+
+    def __getitem__(self, position: int) -> int:
+        return self.read(position, position + 1)[0]
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Bytes from `begin` to `end`, or to the end of the file."""
+        end = min(end, self._size)
+        if begin < self._begin or end > self._begin + len(self._window):
+            self._begin, self._window = begin, os.pread(self._descriptor, max(end - begin, WINDOW_BYTES), begin)
+        part = self._window[begin - self._begin : end - self._begin]
+        if len(part) < end - begin:
+            raise _DamageFound("cut_short", "The file became shorter while it was read.")
+        return part
 
 
 class _DamageFound(Exception):
@@ -65,13 +95,13 @@ class _DamageFound(Exception):
         self.damage = Damage(kind, problem)
 
 
-def _check_safetensors(data: mmap.mmap, size: int) -> None:
-    header_bytes = int.from_bytes(data[:8], "little") if size >= 8 else 0
+def _check_safetensors(data: _Content, size: int) -> None:
+    header_bytes = int.from_bytes(data.read(0, 8), "little") if size >= 8 else 0
     if size >= 8 and not 2 <= header_bytes <= MAX_HEADER_BYTES:
         raise _DamageFound("garbled", f"The header claims {header_bytes:,} bytes: not a safetensors file.")
     if size < 8 + header_bytes or size < 8:
         raise _DamageFound("cut_short", f"The file ends after {size:,} bytes, inside its header.")
-    end = _check_header(bytes(data[8 : 8 + header_bytes]))
+    end = _check_header(data.read(8, 8 + header_bytes))
     expected = 8 + header_bytes + end
     if size < expected:
         raise _DamageFound("cut_short", f"The file has {size:,} of the {expected:,} bytes that its header names.")
@@ -105,12 +135,12 @@ class _SafeTensor(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def _check_ckpt(data: mmap.mmap, size: int) -> None:
+def _check_ckpt(data: _Content, size: int, tick: Callable[[], None]) -> None:
     sizes = _ParameterSizes()
     position, number = 0, 0
     while position < size:
         if data[position] != RECORD_KEY:
-            _check_trailer(data, position, size, number)
+            _check_trailer(data, position, size, number, tick)
             break
         number += 1
         begin, end = _delimited(data, position + 1, size, f"parameter record {number}")
@@ -119,22 +149,28 @@ def _check_ckpt(data: mmap.mmap, size: int) -> None:
     sizes.check_last()
 
 
-def _check_trailer(data: mmap.mmap, position: int, size: int, records: int) -> None:
-    found = bytes(data[position : position + len(CRC_MARK)])
+def _check_trailer(data: _Content, position: int, size: int, records: int, tick: Callable[[], None]) -> None:
+    found = data.read(position, position + len(CRC_MARK))
     if records and CRC_MARK.startswith(found) and size - position < CRC_TRAILER_BYTES:
         raise _DamageFound("cut_short", "The file ends inside its checksum.")
     if records and found == CRC_MARK and size - position == CRC_TRAILER_BYTES:
-        stored = int.from_bytes(data[position + len(CRC_MARK) : size], "big")
-        with memoryview(data) as view, view[:position] as content:
-            computed = zlib.crc32(content)
-        if stored != computed:
+        stored = int.from_bytes(data.read(position + len(CRC_MARK), size), "big")
+        if stored != _crc32(data, position, tick):
             raise _DamageFound("garbled", "The content does not match the checksum that was saved with it.")
         return
     if records == 0:
         raise _DamageFound("garbled", "It does not begin with a parameter: not a MindSpore checkpoint, or encrypted.")
-    if not any(data[position : position + 4096]):
+    if not any(data.read(position, position + WINDOW_BYTES)):
         raise _DamageFound("cut_short", f"From byte {position:,} on the file holds zeros instead of a parameter.")
     raise _DamageFound("garbled", f"No parameter begins at byte {position:,}, after {records} parameter records.")
+
+
+def _crc32(data: _Content, until: int, tick: Callable[[], None]) -> int:
+    computed = 0
+    for begin in range(0, until, BLOCK_BYTES):
+        computed = zlib.crc32(data.read(begin, min(begin + BLOCK_BYTES, until)), computed)
+        tick()
+    return computed
 
 
 class _Record(NamedTuple):
@@ -166,11 +202,11 @@ class _ParameterSizes:
         raise _DamageFound(kind, f"Parameter {name} has {last.content_bytes:,} of {last.needed_bytes:,} bytes.")
 
 
-def _read_record(data: mmap.mmap, begin: int, end: int, number: int) -> _Record:
+def _read_record(data: _Content, begin: int, end: int, number: int) -> _Record:
     name, tensor = b"", None
     for field, at, until in _fields(data, begin, end, number):
         if field == 1:
-            name = bytes(data[at:until])
+            name = data.read(at, until)
         elif field == 2:
             tensor = (at, until)
     if tensor is None:  # a map parameter: its inner fields have no fixed size
@@ -181,7 +217,7 @@ def _read_record(data: mmap.mmap, begin: int, end: int, number: int) -> _Record:
         if field == 1:
             dims += _integers(data, at, until)
         elif field == 2:
-            kind = bytes(data[at:until]).decode(errors="replace")
+            kind = data.read(at, until).decode(errors="replace")
         elif field == 3:
             content_bytes += until - at
     item_bytes = BYTES_BY_TYPE.get(kind)
@@ -189,7 +225,7 @@ def _read_record(data: mmap.mmap, begin: int, end: int, number: int) -> _Record:
     return _Record(name, math.prod(dims) * item_bytes if known and item_bytes else None, content_bytes)
 
 
-def _fields(data: mmap.mmap, begin: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
+def _fields(data: _Content, begin: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
     """Field number, first byte and end of each field's value in data[begin:end]."""
     position = begin
     while position < end:
@@ -205,7 +241,7 @@ def _fields(data: mmap.mmap, begin: int, end: int, number: int) -> Iterator[tupl
         position = until
 
 
-def _integers(data: mmap.mmap, at: int, until: int) -> list[int]:
+def _integers(data: _Content, at: int, until: int) -> list[int]:
     values = []
     while at < until:
         value, at = _varint(data, at, until)
@@ -214,7 +250,7 @@ def _integers(data: mmap.mmap, at: int, until: int) -> list[int]:
 
 
 def _delimited(
-    data: mmap.mmap, position: int, limit: int, what: str, *, kind: Literal["cut_short", "garbled"] = "cut_short"
+    data: _Content, position: int, limit: int, what: str, *, kind: Literal["cut_short", "garbled"] = "cut_short"
 ) -> tuple[int, int]:
     length, begin = _varint(data, position, limit)
     if begin + length > limit:
@@ -222,7 +258,7 @@ def _delimited(
     return begin, begin + length
 
 
-def _varint(data: mmap.mmap, position: int, limit: int) -> tuple[int, int]:
+def _varint(data: _Content, position: int, limit: int) -> tuple[int, int]:
     value = 0
     for i in range(MAX_VARINT_BYTES):
         if position + i >= limit:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,12 +130,13 @@ def read_info(run: Path) -> dict[str, Any]:
         return {}
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, hexadecimal."""
+def file_sha256(path: Path, *, tick: Callable[[], None] = lambda: None) -> str:
+    """SHA-256 of a file's content, hexadecimal. `tick` is called after each MiB: large files take minutes."""
     digest = hashlib.sha256()
     with path.open("rb") as f:
         while block := f.read(1 << 20):
             digest.update(block)
+            tick()
     return digest.hexdigest()
 
 
