@@ -26,6 +26,7 @@ NUMBERS = (
 )  # fmt: skip
 GAP_LEAST_US = 1e6
 GAP_LEAST_STEPS = 0.5  # of the time that the steps between two lines take
+TIMED = ["rank_id", "time_ns", "step", "step_us"]
 SILENCE_LEAST_US = 10e6
 SILENCE_LEAST_STEPS = 5.0
 
@@ -54,7 +55,7 @@ def to_tables(rows: LogRows, file: str, rank_id: int) -> dict[str, Reading]:
     readings = {}
     for table, df in tables.items():
         if len(df):
-            readings[table.name] = Reading(table.check(df), notes)
+            readings[table.name] = Reading(df if df is training else table.check(df), notes)
             notes = []
     return readings
 
@@ -78,14 +79,15 @@ def _training_steps(rows: LogRows, steps: np.ndarray, ranks: np.ndarray, file: s
         "compiled": _compiled(rows, steps, ranks),
         "source": file,
     }
-    data |= {name: np.array(rows.steps.column(name)) for name in NUMBERS if name in rows.steps.data}
+    # without a copy: a long log has millions of steps
+    data |= {n: np.frombuffer(rows.steps.column(n), dtype="float64") for n in NUMBERS if n in rows.steps.data}
     repeated = repeated_steps(ranks, steps)
     if repeated:
         rows.notes.add(
             f"{repeated} step lines repeat a step of the same rank", 0, "nothing, all are kept",
             "if several ranks write to one stream, give one log per rank; else the run was restarted",
         )  # fmt: skip
-    return pd.DataFrame(data)
+    return TRAINING_STEPS.check(pd.DataFrame(data, copy=False))
 
 
 def _flags(rows: LogRows, name: str) -> pd.arrays.BooleanArray:
@@ -145,12 +147,12 @@ def _event_step(event: Event, rows: LogRows, steps: np.ndarray, ranks: np.ndarra
 
 def _gaps(training: pd.DataFrame) -> pd.DataFrame:
     """Time between two consecutive step lines of a rank beyond what their steps take."""
-    timed = training[training["time_ns"].notna()]
+    timed = training.loc[training["time_ns"].notna(), TIMED]
     parts = []
     for rank, df in timed.groupby("rank_id"):
         time, step = df["time_ns"].to_numpy("int64"), df["step"].to_numpy()
         elapsed_us, between = np.diff(time) / 1e3, np.diff(step)
-        step_us = df["step_us"].to_numpy()[1:] if "step_us" in df else np.full(len(between), np.nan)
+        step_us = df["step_us"].to_numpy()[1:]
         usual = np.nanmedian(elapsed_us[between > 0] / between[between > 0]) if (between > 0).any() else np.nan
         expected = between * np.where(np.isnan(step_us), usual, step_us)
         excess = elapsed_us - expected
@@ -187,14 +189,14 @@ def _gap_rows(
 
 def _silences(rows: LogRows, training: pd.DataFrame, rank_id: int) -> pd.DataFrame:
     """Per rank, the time from its last step line to the next line that has a time, where that is long."""
-    timed = training[training["time_ns"].notna()]
+    timed = training.loc[training["time_ns"].notna(), TIMED]
     parts = []
     for rank, df in timed.groupby("rank_id"):
         last, step = int(df["time_ns"].iloc[-1]), int(df["step"].iloc[-1])
         later = [
             m.time_ns for m in rows.messages if m.time_ns > last and (rank_id if m.rank_id < 0 else m.rank_id) == rank
         ]
-        usual = df["step_us"].median() if "step_us" in df else np.nan
+        usual = df["step_us"].median()
         if not later:
             continue
         silent_us = (min(later) - last) / 1e3
