@@ -72,9 +72,9 @@ def test_raw_table_lists_a_filter_of_early_files(shared_dir):
     assert (ops.queue_fill_share[3], ops.parent_id[3], ops.sample_interval_us[3]) == (0.9375, 1, 10_000)
 
 
-@pytest.mark.parametrize("end", ["csv", "json"])
-def test_summary_in_both_forms(data_samples, end):
-    readings = read(data_samples / STARVED / f"minddata_pipeline_summary_0.{end}", f"minddata_summary_{end}")
+@pytest.mark.parametrize(("end", "kind"), [("csv", "minddata_summary_csv"), ("json", "minddata_summary_json")])
+def test_summary_in_both_forms(data_samples, end, kind):
+    readings = read(data_samples / STARVED / f"minddata_pipeline_summary_0.{end}", kind)
     ops, notes = readings["data_ops"]
     assert ops.op_type.tolist() == ["Batch", "Map", "Generator"]
     assert ops.queue_mean.tolist() == [0.27, 0.0, 15.18]
