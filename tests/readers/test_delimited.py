@@ -175,8 +175,14 @@ def test_open_quote_costs_one_line(tmp_path):
 
 
 def test_two_open_quotes_do_not_swallow_what_is_between(tmp_path):
-    result = read(tmp_path, TEXT + '"Sub,1,2,3,4\nMul,1,3,3,4\nDiv,"1,2,3,4\nEnd,1,5,3,4\n')
+    result = read(tmp_path, TEXT + '"Sub,1,2,3,4\nMul,1,3,3,4\n"Div,1,2,3,4\nEnd,1,5,3,4\n')
     assert result.table.name.tolist() == ["MatMul", "Add", "Mul", "End"]
+
+
+def test_lines_of_delimiters_are_no_rows(tmp_path):
+    result = read(tmp_path, TEXT + ",,,,\n\nSub,1,2,3,4\n,,,,\n")
+    assert result.table.name.tolist() == ["MatMul", "Add", "Sub"]
+    assert result.notes == []
 
 
 def test_repeated_header_is_no_row(tmp_path):

@@ -28,7 +28,7 @@ def parse_line(text: str, delimiter: str) -> list[str]:
     if csv.field_size_limit() < FIELD_LIMIT:
         csv.field_size_limit(FIELD_LIMIT)
     try:
-        return next(csv.reader(text.strip("\r\n").split("\n"), delimiter=delimiter), [])
+        return next(csv.reader((line + "\n" for line in text.strip("\r\n").split("\n")), delimiter=delimiter), [])
     except csv.Error:
         return text.strip("\r\n").split(delimiter)
 
@@ -36,8 +36,8 @@ def parse_line(text: str, delimiter: str) -> list[str]:
 def careful_rows(data: Buffer, *, start: int, delimiter: str, width: int, first_line: int) -> Iterator[Row]:
     """Rows of UTF-8 `data` from byte `start`, which is line `first_line`; blank lines are left out.
 
-    A quoted cell may run over lines. A quote that is never closed, or whose end does not give `width` cells, costs only
-    the line on which it was opened: reading goes on with the next one.
+    A quoted cell may run over lines. A quote that is never closed, whose end does not give `width` cells, or that takes
+    in what looks like a row, costs only the line on which it was opened: reading goes on with the next one.
     """
     source = _lines(data, start)
     ahead: deque[str] = deque()
@@ -45,14 +45,20 @@ def careful_rows(data: Buffer, *, start: int, delimiter: str, width: int, first_
     while _fill(ahead, source, 1):
         used = _lines_of_row(ahead, source)
         cells = parse_line("\n".join(ahead[i] for i in range(used)), delimiter) if used else []
-        open_quote = not used or (used > 1 and len(cells) != width)
+        open_quote = not used or (used > 1 and (len(cells) != width or _swallows(cells, delimiter)))
         if open_quote:
             used, cells = 1, parse_line(ahead[0], delimiter)
         for _ in range(used):
             ahead.popleft()
-        if any(c.strip() for c in cells):
+        if len(cells) > 1 or any(c.strip() for c in cells):
             yield Row(line, cells, open_quote, is_last=not _fill(ahead, source, 1))
         line += used
+
+
+def _swallows(cells: list[str], delimiter: str) -> bool:
+    """Whether a cell with line breaks holds as many delimiters as a row: a stray quote made one cell of two rows."""
+    between = len(cells) - 1
+    return between > 1 and any("\n" in cell and cell.count(delimiter) >= between for cell in cells)
 
 
 def _lines_of_row(ahead: deque[str], source: Iterator[str]) -> int:

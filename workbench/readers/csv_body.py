@@ -19,6 +19,7 @@ from workbench.readers.text import Buffer
 
 ROWS_PER_BATCH = 50_000
 BLOCK_BYTES = 8 << 20
+COUNTED_BYTES = 64 << 20
 
 Cells = dict[int, pa.ChunkedArray]
 
@@ -48,8 +49,8 @@ def read_body(data: Buffer, layout: Layout, rules: RowRules) -> Body:
     """All rows of an intact file, by pyarrow.
 
     Raises:
-        pyarrow.ArrowInvalid: text is not UTF-8, rows have different lengths, a quote is never closed, or the header
-            comes again: `read_damaged_body` reads such a file.
+        pyarrow.ArrowInvalid: text is not UTF-8, rows have different lengths, a quote is never closed, cells have line
+            breaks, or the header comes again: `read_damaged_body` reads such a file.
     """
     end = data.rfind(b"\n") + 1
     body = Body(_arrow_cells(data, layout, end) if end > layout.body else _no_cells(layout))
@@ -109,7 +110,20 @@ def _arrow_cells(data: Buffer, layout: Layout, end: int) -> Cells:
     again = pc.equal(table[str(first)].cast(pa.string()), layout.headers[first])
     if pc.any(again).as_py():
         raise pa.ArrowInvalid("the header comes again")
+    lines, blank = _count_lines(data, layout.body, end)
+    if len(table) < lines - blank:
+        raise pa.ArrowInvalid("cells have line breaks, which a stray quote may have made")
     return {i: table[str(i)] for i in layout.needed}
+
+
+def _count_lines(data: Buffer, start: int, end: int) -> tuple[int, int]:
+    """Line ends between two bytes, and blank lines (perhaps some too few)."""
+    lines = blank = 0
+    for at in range(start, end, COUNTED_BYTES):
+        part = bytes(data[at : min(at + COUNTED_BYTES, end)])
+        lines += part.count(b"\n")
+        blank += part.count(b"\n\n") + part.count(b"\n\r\n") + (at == start and part.startswith((b"\n", b"\r\n")))
+    return lines, blank
 
 
 def _usable(row: Row, layout: Layout, rules: RowRules, complete: bool, body: Body) -> list[str | None] | None:

@@ -52,9 +52,9 @@ def read_database(path: Path, context: FileContext) -> dict[str, Reading]:
                 reading = fill(db, context)
                 if reading is not None and len(reading.table):
                     found[table] = reading
+        if not found and db.notes:
+            raise UnreadableFileError(f"{db.file}: {db.notes[0].where}: {db.notes[0].problem}", fix=db.notes[0].fix)
         if not found and not any(_told_beside(t, path) for t in FILLERS):
-            if db.notes:
-                raise UnreadableFileError(f"{db.file}: {db.notes[0].where}: {db.notes[0].problem}", fix=db.notes[0].fix)
             raise UnreadableFileError(
                 f"{context.name(path)} has no rows of a profile; its tables are {sorted(db.tables)[:20]}.",
                 fix="check that the file is what its name says, or export the profile again",

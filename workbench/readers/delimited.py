@@ -89,6 +89,7 @@ def read_delimited(
     table, bad = _converted(body, layout, missing_values or {})
     table = table.assign(**{c.name: _missing(c, len(table)) for c in wanted if c.name in names - layout.index.keys()})
     notes += [_cell_note(file, layout, name, rows, body, data) for name, rows in bad.items()]
+    table = table.dropna(how="all", ignore_index=True)  # lines of delimiters alone, as spreadsheets leave them
     if table.empty:
         notes.append(_empty_note(file))
     return Delimited(table, notes, layout.headers)
@@ -195,7 +196,8 @@ def _line(row: int, body: Body, data: Buffer, layout: Layout) -> int:
     """The line on which a row stands; blank lines and cells with line breaks make it more than a sum."""
     if body.lines:
         return body.lines[row]
-    return next(islice(damaged_rows(data, layout), row, None)).line
+    found = next(islice(damaged_rows(data, layout), row, None), None)
+    return found.line if found else layout.line + 1 + row
 
 
 def _shown(text: str, length: int = 300) -> str:

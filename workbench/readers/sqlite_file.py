@@ -108,6 +108,8 @@ def _opened(connection: sqlite3.Connection, path: Path, file: str) -> SqliteFile
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except ERRORS as e:
         raise UnreadableFileError(f"{file} is no readable SQLite database: {e}.", fix=FIX) from e
+    if not names:
+        raise UnreadableFileError(f"{file} is an empty database.", fix=FIX)
     opened = SqliteFile(connection, file, {})
     tables = {}
     for name in names:
