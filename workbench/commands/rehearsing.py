@@ -18,6 +18,10 @@ def _add_rehearse(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=600, help="training steps (600: about two minutes on two cores)")
     parser.add_argument("--checkpoints", type=int, default=5, help="checkpoints over the training (5)")
     parser.add_argument("--seed", type=int, default=1, help="random seed (1)")
+    parser.add_argument("--width", type=int, default=96, help="width of the network (96)")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the network (4)")
+    parser.add_argument("--context-length", type=int, default=128, help="bytes of a training window (128)")
+    parser.add_argument("--pynative", action="store_true", help="PyNative mode: several times slower")
     parser.add_argument("--webhook", help="address that alerts are posted to (default: $WORKBENCH_ALERT_WEBHOOK)")
 
 
@@ -34,7 +38,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         arguments.reports,
         WatchOptions(webhook=webhook_address(arguments.webhook), settle_s=1.0, poll_s=1.0),
         steps=arguments.steps,
-        words=["--checkpoints", str(arguments.checkpoints), "--seed", str(arguments.seed)],
+        words=_training_words(arguments),
     )
     complete = sum(r.status == "complete" for r in records)
     print(f"\nReports: {complete} of {len(records)} checkpoints complete.")
@@ -48,6 +52,12 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         f"Explore:  workbench open {run_dir}      (starts JupyterLab at a notebook for this run)"
     )
     return 0 if complete == len(records) and records else EXIT_NOT_ALL_COMPLETE
+
+
+def _training_words(arguments: argparse.Namespace) -> list[str]:
+    names = ("checkpoints", "seed", "width", "layers", "context_length")
+    words = [word for n in names for word in (f"--{n.replace('_', '-')}", str(getattr(arguments, n)))]
+    return [*words, "--pynative"] if arguments.pynative else words
 
 
 COMMANDS = (
