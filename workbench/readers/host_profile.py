@@ -22,11 +22,12 @@ from workbench.readers.plain_lines import bad_lines_notes, read_lines, share_of_
 from workbench.tables import GRAPH_OPS, KERNEL_TOTALS, KERNELS, MEMORY_TIMELINE, Column, Note, Reading
 
 TIMESTAMP_LINE = re.compile(r"[^;]+;(HostCpuOps|GpuOps);.*")
-CPU_CALL = re.compile(r"(\d{1,19}),(\d+(?:\.\d*)?(?:e[-+]?\d+)?),(\d{1,19})")
+CPU_CALL = re.compile(r"(\d{1,19}),(\d+(?:\.\d*)?(?:e[-+]?\d+)?),(\d{1,18})")
 GPU_CALL = re.compile(r"(\d{1,19}),(\d+(?:\.\d*)?(?:e[-+]?\d+)?)()")
 FRAMEWORK_LINE = re.compile(r"[^;]+;[^;]+;\d+;(input_\d+:[^;]*;)*")
 INPUT = re.compile(r"input_\d+:\s*[\[(]?([^;\])]*)")
 US_PER_MS = 1e3
+LARGEST = 2**63
 
 Sniff = Callable[[Path, bytes], bool]
 Read = Callable[[Path, FileContext], dict[str, Reading]]
@@ -90,11 +91,11 @@ def _calls(line: str) -> tuple[list[Call], bool] | None:
     on_cpu = parts[1] == "HostCpuOps"
     pattern, core, scale = (CPU_CALL, "CPU", US_PER_MS) if on_cpu else (GPU_CALL, "GPU", 1.0)
     words = parts[2].split()
-    found = [match for word in words if (match := pattern.fullmatch(word)) and int(match[1]) < 2**63]
-    calls: list[Call] = [
-        (parts[0], core, int(m[1]), float(m[2]) * scale, int(m[3]) if m[3] and int(m[3]) < 2**63 else None)
-        for m in found
-    ]
+    calls: list[Call] = []
+    for word in words:
+        found = pattern.fullmatch(word)
+        if found and (start := int(found[1])) < LARGEST:
+            calls.append((parts[0], core, start, float(found[2]) * scale, int(found[3]) if found[3] else None))
     return calls, len(calls) == len(words)
 
 
