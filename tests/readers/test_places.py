@@ -4,15 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from workbench.readers.places import FileToPlace, Place, place_files
+from workbench.readers.places import place_files
+from workbench.readers.placing import FileToPlace, Place
 from workbench.readers.precedence import tables_to_read
+from workbench.readers.siblings import separate_siblings
 
 
 def place(root: Path, *names: str, beside: tuple[str, ...] = (), logs: tuple[str, ...] = ()):
     for name in (*names, *beside, *logs):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
-    files = [FileToPlace(root / n, True) for n in names] + [FileToPlace(root / n, False) for n in logs]
+    files = [FileToPlace(root / n, Path(n).stem, True) for n in names]
+    files += [FileToPlace(root / n, "training_log", False) for n in logs]
     places, notes = place_files(root, files)
     return {str(p.relative_to(root)): (x.rank_id, x.window) for p, x in places.items()}, [n.problem for n in notes]
 
@@ -132,7 +135,7 @@ def test_the_profile_folder_may_be_what_was_opened(tmp_path):
     path.touch()
     (folder / "profiler_info_2.json").touch()
     for root in (folder, path.parent, path):
-        assert place_files(root, [FileToPlace(path, True)])[0] == {path: Place(2, 0)}
+        assert place_files(root, [FileToPlace(path, "kernel_details", True)])[0] == {path: Place(2, 0)}
 
 
 def test_the_best_of_several_forms_is_read():
@@ -165,3 +168,36 @@ def test_a_summary_over_ranks_is_read_where_the_ranks_are_missing():
     ranks = [(Path(f"r{r}/step_trace_time.csv"), "step_trace_time", (r, 0), ("step_time",)) for r in (0, 1)]
     assert tables_to_read([summary, *ranks])[summary[0]] == ()
     assert tables_to_read([summary, ranks[0]]) == {summary[0]: ("step_time",), ranks[0][0]: ()}
+
+
+def test_folders_of_different_kinds_are_one_rank(tmp_path):
+    places, notes = place(tmp_path, "ops/kernel_details.csv", "line/trace_view.json", "rank_5/op_statistic.csv")
+    assert set(places.values()) == {(5, 0)}
+    assert notes == []
+    places, notes = place(tmp_path / "b", "x/kernel_details.csv", "y/kernel_details.csv")
+    assert places == {"x/kernel_details.csv": (0, 0), "y/kernel_details.csv": (1, 0)}
+    assert len(notes) == 1
+
+
+def test_files_of_one_kind_in_one_folder_are_never_one_sum():
+    at = Path("f")
+    kinds = {at / f"op_statistic_{n}.csv": "op_statistic" for n in ("before", "after")}
+    kinds |= {
+        at / "op_summary_slice_0_20240101120000.csv": "kernel_details",
+        at / "op_summary_slice_1_20240101120000.csv": "kernel_details",
+    }
+    places, notes = separate_siblings(dict.fromkeys(kinds, Place(0, 0)), kinds)
+    assert [places[p].window for p in kinds] == [1, 0, 0, 0]
+    assert [n.problem for n in notes] == [
+        "2 files of kind op_statistic of rank 0 in one folder: op_statistic_after.csv, op_statistic_before.csv."
+    ]
+
+
+def test_parts_of_a_timeline_are_not_read_beside_the_whole():
+    folder = Path("PROF_1_2/device_0/timeline")
+    names = ("msprof_0_2_1.json", "hccl_0_2_1.json", "task_time_0_2_1.json", "step_trace_0_2_1.json")
+    chosen = tables_to_read([(folder / n, "trace", (0, 0), ("trace_events",)) for n in names])
+    assert [bool(chosen[folder / n]) for n in names] == [True, False, False, True]
+    assert tables_to_read([(folder / names[1], "trace", (0, 0), ("trace_events",))]) == {
+        folder / names[1]: ("trace_events",)
+    }

@@ -13,7 +13,8 @@ from workbench.errors import UnknownContentError
 from workbench.files import RunFiles
 from workbench.readers import ALL_KINDS
 from workbench.readers.kinds import HEAD_BYTES, FileContext, FileKind
-from workbench.readers.places import FileToPlace, place_files
+from workbench.readers.places import place_files
+from workbench.readers.placing import FileToPlace
 from workbench.readers.precedence import OVER_ALL_RANKS, tables_to_read
 from workbench.tables import TABLES, Note
 
@@ -21,7 +22,7 @@ FileKey = tuple[str, int, int]  # name inside the run, size, modification time: 
 KINDS_BY_NAME: Mapping[str, FileKind] = {kind.name: kind for kind in ALL_KINDS}
 _BY_CONTENT_ALONE = frozenset({"log_messages", "series"})  # kinds of logs and CSV series, whose names say nothing
 _DIGITS = re.compile(r"\d+")
-_PROFILE_KINDS = frozenset({"profiler_info", "profiler_metadata", "communication_group"})
+_PROFILE_KINDS = frozenset({"profiler_info", "profiler_metadata"})
 SKIPPED_FOLDERS = frozenset({".workbench", ".git", ".ipynb_checkpoints", "__pycache__", "node_modules", ".venv"})
 
 
@@ -95,7 +96,7 @@ def discover(root: Path, *, known: Mapping[FileKey, str | None] | None = None) -
 
 
 def _place(root: Path, sources: list[tuple[FoundFile, str]]) -> tuple[list[Source], list[Note]]:
-    files = [FileToPlace(found.path, _is_profile(kind)) for found, kind in sources]
+    files = [FileToPlace(found.path, kind, _is_profile(kind)) for found, kind in sources]
     places, notes = place_files(root, files)
     kept = [(found, kind, places[found.path]) for found, kind in sources if found.path in places]
     tables = tables_to_read(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.readers.place_names import (
@@ -27,30 +26,18 @@ from workbench.readers.place_names import (
     rank_suffix,
     ranks_of_listing,
 )
+from workbench.readers.placing import FileToPlace, Place
+from workbench.readers.siblings import separate_siblings
 from workbench.tables import Note
-
-
-@dataclass(frozen=True)
-class Place:
-    """Rank of a file in the job, and the profile window of that rank."""
-
-    rank_id: int
-    window: int
-
-
-@dataclass(frozen=True)
-class FileToPlace:
-    """A recognised file; `is_profile` where its tables have profile windows."""
-
-    path: Path
-    is_profile: bool
 
 
 def place_files(root: Path, files: Sequence[FileToPlace]) -> tuple[dict[Path, Place], list[Note]]:
     """Rank and window of each file. A second copy of a capture is left out, with a note."""
     notes: list[Note] = []
-    captures = _captures(root, [f.path for f in files if f.is_profile])
+    captures = _captures([f.path for f in files if f.is_profile])
+    kinds = {f.path: f.kind for f in files}
     known = {folder: _rank_of_capture(root, folder, paths) for folder, paths in captures.items()}
+    _share_one_rank(known, captures, kinds)
     _number_unknown(root, known, captures, notes)
     ranks = {f.path: _rank_of_file(root, f.path) for f in files if not f.is_profile}
     members: dict[int, dict[Path, list[Path]]] = defaultdict(lambda: defaultdict(list))
@@ -60,16 +47,18 @@ def place_files(root: Path, files: Sequence[FileToPlace]) -> tuple[dict[Path, Pl
             members[ranks[path]][folder].append(path)
     places = {path: Place(rank, 0) for path, rank in ranks.items()}
     for rank, folders in members.items():
-        for folder, window in _windows(root, rank, list(folders), notes).items():
+        kinds_of = {folder: {kinds[p] for p in paths} for folder, paths in folders.items()}
+        for folder, window in _windows(root, rank, list(folders), kinds_of, notes).items():
             for path in folders[folder]:
                 if window is None:
                     del places[path]
                 else:
                     places[path] = Place(rank, window)
-    return places, notes + _missing_ranks(sorted(members))
+    places, more = separate_siblings(places, kinds)
+    return places, notes + more + _missing_ranks(sorted(members))
 
 
-def _captures(root: Path, paths: Sequence[Path]) -> dict[Path, list[Path]]:
+def _captures(paths: Sequence[Path]) -> dict[Path, list[Path]]:
     folder_of: dict[Path, Path] = {}
     captures: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:
@@ -132,6 +121,16 @@ def _listing(folder: Path) -> list[str]:
         return []
 
 
+def _share_one_rank(known: dict[Path, int | None], captures: dict[Path, list[Path]], kinds: dict[Path, str]) -> None:
+    """Folders that a user made for different kinds of files are one rank: the only known one, else 0."""
+    made = [f for f, rank in known.items() if rank is None and not is_capture_folder(f)]
+    if _repeats_a_kind(made, {f: {kinds[p] for p in captures[f]} for f in made}):
+        return
+    ranks = {rank for rank in known.values() if rank is not None}
+    for folder in made:
+        known[folder] = next(iter(ranks)) if len(ranks) == 1 else 0
+
+
 def _number_unknown(
     root: Path, known: dict[Path, int | None], captures: dict[Path, list[Path]], notes: list[Note]
 ) -> None:
@@ -190,12 +189,18 @@ def _rank_of_file(root: Path, path: Path) -> int:
     return rank_of_facts(path.name) or 0
 
 
-def _windows(root: Path, rank: int, folders: list[Path], notes: list[Note]) -> dict[Path, int | None]:
+def _repeats_a_kind(folders: Sequence[Path], kinds: Mapping[Path, set[str]]) -> bool:
+    return len(set().union(*(kinds[f] for f in folders))) < sum(len(kinds[f]) for f in folders)
+
+
+def _windows(
+    root: Path, rank: int, folders: list[Path], kinds: Mapping[Path, set[str]], notes: list[Note]
+) -> dict[Path, int | None]:
     """Window of each capture folder of one rank; None for a second copy of a capture."""
     windows: dict[Path, int | None] = {}
     inside = {f: [g for g in folders if f in g.parents] for f in folders}
     leaves = sorted((f for f in folders if not inside[f]), key=lambda f: (capture_time(f.name), str(f)))
-    captures = [f for f in leaves if is_capture_folder(f)] or leaves
+    captures = [f for f in leaves if is_capture_folder(f)] or (leaves if _repeats_a_kind(leaves, kinds) else leaves[:1])
     seen: dict[str, Path] = {}
     for folder in captures:
         first = seen.setdefault(folder.name if capture_time(folder.name) else str(folder), folder)

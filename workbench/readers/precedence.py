@@ -28,6 +28,8 @@ ALTERNATIVES: dict[str, tuple[tuple[str, ...], ...]] = {
 # Written by an analysis over all ranks: read where there are no, or hardly any, files of the ranks themselves.
 OVER_ALL_RANKS = frozenset({"cluster_step_trace_time", "cluster_communication", "cluster_communication_matrix"})
 
+_PARTS_OF_TIMELINE = ("hccl", "task_time")  # msprof writes their events once more into msprof*.json beside them
+
 Candidate = tuple[Path, str, tuple[int, int], tuple[str, ...]]  # path, kind, (rank, window), tables
 
 
@@ -47,7 +49,13 @@ def tables_to_read(candidates: Sequence[Candidate]) -> dict[Path, tuple[str, ...
                 best[table, place] = min(level, best.get((table, place), level))
     summaries_win = {table for table in over_all if len(ranks[table]) < 2}
 
+    whole_timelines = {
+        path.parent for path, kind, *_ in candidates if kind == "trace" and path.name.startswith("msprof")
+    }
+
     def is_read(path: Path, kind: str, place: tuple[int, int], table: str) -> bool:
+        if kind == "trace" and path.parent in whole_timelines and path.name.startswith(_PARTS_OF_TIMELINE):
+            return False
         if table in over_all:
             return (kind in OVER_ALL_RANKS) == (table in summaries_win)
         level = _level(path, kind, table)
