@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.readers.profiles import notes_text, read, read_text
 from workbench.errors import UnreadableFileError
+from workbench.readers.discovery import discover
 from workbench.readers.kinds import FileContext
 from workbench.readers.minddata import queue_figures, read_pipeline
 from workbench.readers.minddata_cpu import aligned
-from workbench.readers.places import FileToPlace, place_files
 
 STARVED = "data_pipeline_starved"
 SINK = "mindinsight_profile/pynative_sink"
@@ -240,9 +240,9 @@ def test_doubled_samples_are_undone(values):
         ("datapipe/rank_5/pipeline_profiling_0.json", 5),  # the folder of our own runs says more than the file
     ],
 )
-def test_rank_of_data_files_is_in_their_name_or_folder(tmp_path, place, rank):
+def test_rank_of_data_files_is_in_their_name_or_folder(data_samples, tmp_path, place, rank):
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
-    places, _ = place_files(tmp_path, [FileToPlace(path, is_profile=False)])
-    assert places[path].rank_id == rank
+    name = "minddata_cpu_utilization_0.json" if "cpu" in place else "pipeline_profiling_0.json"
+    path.write_bytes((data_samples / STARVED / name).read_bytes())
+    assert [source.rank_id for source in discover(tmp_path).sources] == [rank]
