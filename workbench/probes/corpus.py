@@ -23,6 +23,7 @@ from workbench.probes.language_model import BEGIN, IGNORED_TARGET, PAD
 
 HELD_OUT_ONE_IN = 10
 SHORTEST_DOCUMENT_BYTES = 200
+DOCUMENT_BYTES = 3000  # many short documents give narrower intervals than few long ones
 MOST_LICENCES = 30
 
 
@@ -94,11 +95,18 @@ def held_out_samples(
     """A fixed sample of held-out windows per subset, spread evenly over its documents.
 
     Documents take turns in a seeded order, each giving a seeded choice of its windows, until `per_subset` are drawn.
+
+    Raises:
+        UnknownParameterError: a subset has no document that is held out.
     """
     chosen: dict[str, list[Sample]] = {}
     for subset in dict.fromkeys(d.subset for d in documents):
         generator = random.Random(f"{seed}:{subset}")
         queues = [windows(d, context_length) for d in documents if d.subset == subset and d.is_held_out]
+        if not queues:
+            raise UnknownParameterError(
+                f"None of the few documents of subset {subset!r} is held out.", fix="take more text (limit_bytes)"
+            )
         generator.shuffle(queues)
         for queue in queues:
             generator.shuffle(queue)
@@ -136,7 +144,9 @@ def _python() -> Iterator[Document]:
     root = Path(sysconfig.get_path("stdlib"))
     for path in _standard_library():
         yield Document(
-            subset="python", document_id=f"python/{path.relative_to(root).as_posix()}", text=path.read_bytes()[:8000]
+            subset="python",
+            document_id=f"python/{path.relative_to(root).as_posix()}",
+            text=path.read_bytes()[:DOCUMENT_BYTES],
         )
 
 
@@ -149,7 +159,9 @@ def _english() -> Iterator[Document]:
     root = Path(sysconfig.get_path("stdlib"))
     for path in _standard_library():
         text = "\n\n".join(_docstrings(path.read_bytes())).encode()
-        yield Document(subset="english", document_id=f"english/{path.relative_to(root).as_posix()}", text=text[:8000])
+        yield Document(
+            subset="english", document_id=f"english/{path.relative_to(root).as_posix()}", text=text[:DOCUMENT_BYTES]
+        )
 
 
 def _licences() -> Iterator[tuple[str, bytes]]:
@@ -158,7 +170,7 @@ def _licences() -> Iterator[tuple[str, bytes]]:
             if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING")):
                 path = Path(str(distribution.locate_file(file)))
                 if path.is_file():
-                    yield f"licence/{distribution.metadata['Name']}/{file.name}", path.read_bytes()[:8000]
+                    yield f"licence/{distribution.metadata['Name']}/{file.name}", path.read_bytes()[:DOCUMENT_BYTES]
 
 
 def _docstrings(source: bytes) -> Iterator[str]:
