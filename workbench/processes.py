@@ -162,6 +162,8 @@ def _drain(descriptor: int, rest: bytes, lines: deque[str]) -> bytes:
 
 def _is_over(process: subprocess.Popen[bytes]) -> bool:
     """Whether the child is over, without collecting it: its number stays reserved until its group is ended."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return process.poll() is not None
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
