@@ -5,22 +5,18 @@ import hashlib
 import html
 import json
 import re
-import shutil
 from pathlib import Path
 
 import altair as alt
 import nbformat
 import pytest
+from offline_page import OfflinePage
 
 from workbench.charts.theme import static_bundle
 from workbench.errors import UnreadableFileError
 from workbench.export import MAX_PAGE_BYTES, export_html
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> 试验'
-BROWSER_FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 
 def _chart(title: str = "Loss", n: int = 50) -> dict:
@@ -139,7 +135,7 @@ def test_the_page_works_in_a_browser_without_network(tmp_path):
     outputs = [_output(static_bundle(_chart(t))) for t in ("One", "Two", NASTY)]
     injected = _output({"text/html": "<p>bad</p><script>document.title = 'injected'</script>"})
     _export(tmp_path, *outputs, injected)
-    with _OfflinePage(tmp_path / "page.html") as (page, requests, problems):
+    with OfflinePage(tmp_path / "page.html") as (page, requests, problems):
         page.wait_for_function("document.querySelectorAll('figure.chart .live svg.marks').length == 3")
         for figure in page.locator("figure.chart").all():
             assert figure.locator(".still").is_hidden()
@@ -156,36 +152,7 @@ def test_the_page_works_in_a_browser_without_network(tmp_path):
 @pytest.mark.browser
 def test_charts_stay_visible_where_scripts_are_off(tmp_path):
     _export(tmp_path, _output(static_bundle(_chart())))
-    with _OfflinePage(tmp_path / "page.html", java_script_enabled=False) as (page, _requests, problems):
+    with OfflinePage(tmp_path / "page.html", java_script_enabled=False) as (page, _requests, problems):
         assert page.locator("figure.chart .still svg").is_visible()
         assert page.locator("figure.chart .still svg").bounding_box()["height"] > 100
     assert problems == []
-
-
-class _OfflinePage:
-    """A page in headless Chromium, offline; what it asked for, and its console errors."""
-
-    def __init__(self, path: Path, **options: object) -> None:
-        self._path, self._options = path, options
-
-    def __enter__(self):
-        sync_api = pytest.importorskip("playwright.sync_api")
-        chromium = shutil.which("chromium")
-        if chromium is None:
-            pytest.skip("needs chromium")
-        self._playwright = sync_api.sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=chromium, args=BROWSER_FLAGS)
-        page = self._browser.new_context(
-            viewport={"width": 1280, "height": 900}, offline=True, **self._options
-        ).new_page()
-        requests: list[str] = []
-        problems: list[str] = []
-        page.on("request", lambda r: requests.append(r.url))
-        page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda e: problems.append(str(e)))
-        page.goto(self._path.as_uri())
-        return page, requests, problems
-
-    def __exit__(self, *_error: object) -> None:
-        self._browser.close()
-        self._playwright.stop()
