@@ -1,6 +1,5 @@
 """Parquet parts and queries over them."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import UnknownParameterError
-from workbench.store import PartWriter, cache_directory, query, read_parts, to_arrow, usable_directory, user_cache
+from workbench.store import PartWriter, query, read_parts, to_arrow
 from workbench.tables import EVALS, TABLES, TRACE_EVENTS, TRAINING_STEPS
 
 
@@ -104,23 +103,3 @@ def test_a_wrong_query_says_what_there_is(tmp_path):
     write(path, EVALS, pd.DataFrame({"kind": ["a"], "subset": ["s"], "metric": ["m"], "value": [1.0]}))
     with pytest.raises(UnknownParameterError, match=r"use the tables \['evals'\]"):
         query("SELEC * FROM evals", {"evals": [path]}, scratch=tmp_path)
-
-
-def test_derived_data_lies_in_our_runs_only(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
-    assert cache_directory(tmp_path, is_ours=True) == tmp_path / ".workbench"
-    theirs = cache_directory(tmp_path, is_ours=False)
-    assert theirs.parent == tmp_path / "cache"
-    assert cache_directory(tmp_path / "other", is_ours=False) != theirs
-    monkeypatch.delenv("WORKBENCH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    if os.name == "posix":
-        assert tmp_path in user_cache().parents or "Caches" in str(user_cache())
-
-
-def test_a_cache_that_cannot_be_written_is_replaced(tmp_path):
-    (tmp_path / "file").touch()
-    used = usable_directory(tmp_path / "file" / "cache")
-    assert used.is_dir()
-    assert tmp_path not in used.parents
-    assert usable_directory(tmp_path / "new") == tmp_path / "new"

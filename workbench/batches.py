@@ -11,11 +11,12 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 
+from workbench.cache import CACHE_VARIABLE
 from workbench.errors import CacheWriteError, WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
 from workbench.readers.kinds import FileContext
-from workbench.store import CACHE_VARIABLE, ROWS_PER_GROUP, PartWriter, to_arrow
+from workbench.store import ROWS_PER_GROUP, PartWriter, to_arrow
 from workbench.tables import Note, Reading, table
 
 BATCH_BYTES = 8 << 20  # small files share a part: thousands of ranks must not become thousands of tiny files

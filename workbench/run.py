@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.cache import CACHE_VARIABLE, cache_directory, usable_directory
 from workbench.errors import MissingTableError, UnknownContentError, UnreadableFileError
 from workbench.files import RunFiles
 from workbench.ingest import Ingest, load_known, save_known
@@ -17,7 +18,7 @@ from workbench.overview import as_html, as_text, missing_tables
 from workbench.readers.combine import combine
 from workbench.readers.discovery import Discovery, Source, discover, relative_name
 from workbench.readers.run_directory import read_run_info
-from workbench.store import CACHE_VARIABLE, cache_directory, query, read_parts, usable_directory
+from workbench.store import query, read_parts
 from workbench.tables import TABLES, Note, table
 
 EAGER_TOTAL_BYTES = 64 << 20  # a run below this is read when it is opened, so that its notes are complete

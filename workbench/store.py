@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import os
 import re
-import shutil
-import sys
-import tempfile
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -20,10 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from workbench.errors import UnknownParameterError, WorkbenchError
-from workbench.files import RunFiles
 from workbench.tables import Table, table
 
-CACHE_VARIABLE = "WORKBENCH_CACHE"
 _ARROW_TYPES = {
     "float64": pa.float64(),
     "int64": pa.int64(),
@@ -38,42 +30,6 @@ QUERY_MEMORY_LIMIT = "256MB"
 def arrow_schema(declared: Table) -> pa.Schema:
     """Arrow types of a declared table."""
     return pa.schema([(c.name, _ARROW_TYPES[c.dtype]) for c in declared.columns])
-
-
-def cache_directory(root: Path, *, is_ours: bool) -> Path:
-    """Where the derived data of the run at `root` belongs: beside our own runs, else in the user's cache.
-
-    The variable WORKBENCH_CACHE names another place for the latter.
-    """
-    if is_ours and os.access(root, os.W_OK) and str(root).isprintable():
-        return RunFiles(root).cache
-    key = hashlib.sha256(str(root.resolve()).encode(errors="surrogateescape")).hexdigest()[:20]
-    return user_cache() / key
-
-
-def usable_directory(wanted: Path) -> Path:
-    """`wanted`, made if needed; a temporary directory, which dies with this process, if it cannot be written to."""
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=wanted):
-            return wanted
-    except OSError:
-        temporary = tempfile.mkdtemp(prefix="workbench-")
-        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return Path(temporary)
-
-
-def user_cache() -> Path:
-    """The user's cache directory for the workbench."""
-    if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named)
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "mindspore-workbench"
 
 
 def to_arrow(frame: pd.DataFrame, declared: Table) -> pa.Table:
