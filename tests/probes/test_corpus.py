@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("mindspore")
-
 from workbench.errors import UnknownParameterError
 from workbench.probes.corpus import Document, fingerprint, held_out_samples, load_documents, windows
 from workbench.probes.language_model import BEGIN, IGNORED_TARGET, PAD

@@ -1,0 +1,93 @@
+"""Scoring, damaged checkpoints, tasks and the budget of inline evaluation, on a real tiny network."""
+
+import math
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.errors import CheckpointError, UnknownParameterError
+from workbench.files import RunFiles
+from workbench.probes import evaluation
+from workbench.probes.corpus import Document, windows
+from workbench.probes.inline_evaluation import InlineEvaluation
+from workbench.probes.language_model import ByteTransformer, ModelConfig
+
+pytestmark = pytest.mark.mindspore
+CONFIG = ModelConfig(width=8, layers=1, heads=2, context_length=8)
+
+
+@pytest.fixture(scope="module")
+def network():
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    ms.set_device("CPU")
+    ms.set_seed(0)
+    return ByteTransformer(CONFIG)
+
+
+def samples(subset: str, texts: list[bytes]):
+    return [s for n, t in enumerate(texts) for s in windows(Document(subset=subset, document_id=f"{n}", text=t), 8)]
+
+
+def test_scores_are_those_of_each_sample_alone(network):
+    texts = [b"abcdefgh", b"hello", b"12 + 30 = 42"]
+    task = evaluation.EvaluationTask(network=network, subsets={"a": samples("a", texts)}, batch_size=3)
+    table = evaluation.score(task, checkpoint="c", step=7).samples
+    assert table.sample_id.tolist() == ["0#0", "1#0", "2#0", "2#8"]  # a batch of three and a partial one
+    for row, sample in zip(table.itertuples(), task.subsets["a"], strict=True):
+        logits = network(ms.Tensor(sample.tokens[None])).asnumpy()[0].astype(np.float64)
+        known = sample.targets >= 0
+        logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        expected = -logs[np.arange(8), np.where(known, sample.targets, 0)][known].sum()
+        assert row.loss_nats == pytest.approx(expected, rel=1e-4)
+        assert row.correct_tokens == (logits.argmax(-1)[known] == sample.targets[known]).sum()
+        assert row.scored_tokens == row.scored_bytes == known.sum()
+    assert table.scored_tokens.tolist() == [8, 5, 8, 4]  # 8 bytes, 5 bytes, 12 bytes in two windows
+
+
+def test_written_evaluation_is_read_back_and_its_loss_is_the_ratio_of_sums(network, tmp_path: Path):
+    task = evaluation.EvaluationTask(network=network, subsets={"a": samples("a", [b"abcdefgh" * 3, b"xyz", b"12345"])})
+    scored = evaluation.score(task, checkpoint="c", step=7)
+    evaluation.write_evaluation(RunFiles(tmp_path), "checkpoint", scored, {"why": "test"})
+    rows = pd.read_json(tmp_path / "evals/checkpoint.jsonl", lines=True)
+    loss = rows[(rows.subset == "a") & (rows.metric == "loss")].value.item()
+    assert loss == pytest.approx(scored.samples.loss_nats.sum() / (24 + 3 + 5))
+    perplexity = rows[(rows.subset == "a") & (rows.metric == "perplexity")].value.item()
+    assert perplexity == pytest.approx(math.exp(loss))
+    assert rows.protocol.iloc[0] == {"why": "test"}
+    assert len(pd.read_parquet(tmp_path / "eval_samples/checkpoint__c.parquet")) == 5  # 3 + 1 + 1 windows
+
+
+@pytest.mark.parametrize("form", ["ckpt", "safetensors"])
+def test_whole_checkpoints_load_and_cut_ones_never_do(network, tmp_path: Path, form: str):
+    file = tmp_path / f"model.{form}"
+    ms.save_checkpoint(network, str(file), format=form)
+    assert evaluation.load_checkpoint(ByteTransformer(CONFIG), file) == 0
+    content = file.read_bytes()
+    for cut in np.linspace(0, len(content) - 1, 25).astype(int):
+        damaged = tmp_path / f"cut_{cut}.{form}"
+        damaged.write_bytes(content[:cut])
+        with pytest.raises(CheckpointError, match=damaged.name):
+            evaluation.load_checkpoint(ByteTransformer(CONFIG), damaged)
+
+
+def test_a_checkpoint_of_another_model_is_named(network, tmp_path: Path):
+    file = tmp_path / "other.ckpt"
+    ms.save_checkpoint(ByteTransformer(ModelConfig(width=16, layers=2, heads=2, context_length=8)), str(file))
+    with pytest.raises(CheckpointError, match="other shapes"):
+        evaluation.load_checkpoint(network, file)
+
+
+@pytest.mark.parametrize("name", ["no_colon", "no.such.module:f", "workbench.probes.rehearsal:nothing"])
+def test_unknown_tasks_say_how_to_name_one(name: str):
+    with pytest.raises(UnknownParameterError, match=r"package\.module:function"):
+        evaluation.load_task(name, {})
+
+
+def test_inline_interval_keeps_the_cost_in_the_budget(network):
+    task = evaluation.EvaluationTask(network=network, subsets={})
+    inline = InlineEvaluation(task, recorder=None, every=50, budget_share=0.05)
+    assert inline.affordable_interval(cost_seconds=0.1, step_seconds=0.1) == 50  # 0.1 s in 5 s is 2 %
+    assert inline.affordable_interval(cost_seconds=1.0, step_seconds=0.1) == 200  # 1 s is 5 % of 200 x 0.1 s
