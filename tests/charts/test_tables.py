@@ -9,7 +9,7 @@ from workbench.charts.tables import changes_table, measures_table, quality_table
 def test_quality_table_shows_intervals_and_verdicts():
     samples = pd.concat([made_samples("c-1", 1), made_samples("c-2", 2, better=0.3, worse=["code", "长文本"])])
     text = quality_table(quality_summary(samples, "c-2")).to_html()
-    assert "loss against previous, also the best: c-1" in text
+    assert "change of the loss against previous, also the best: c-1" in text
     assert "better" in text
     assert "36 / 12" in text
     assert "长文本" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, GREEN, GREY, QUIET, RED, WIDTH, AnyChart
+from workbench.charts.theme import BLUE, GREEN, GREY, QUIET, RED, AnyChart
 from workbench.errors import UnknownParameterError
 
 METRIC_TITLES = {
@@ -48,7 +48,7 @@ def subset_chart(evals: pd.DataFrame, metric: str = "loss", *, highlight: str | 
     rule = alt.Chart(here).mark_rule(color=QUIET, strokeDash=[4, 3]).encode(x="step:Q")
     name = title.split(" (")[0].capitalize()
     heading = alt.TitleParams(f"{name} per subset", subtitle=_band_words(evals))
-    return alt.layer(band, rule, line).properties(title=heading, width=WIDTH)
+    return alt.layer(band, rule, line).properties(title=heading)
 
 
 def changes_chart(changes: pd.DataFrame, *, metric: str = "loss") -> AnyChart:
@@ -75,7 +75,7 @@ def changes_chart(changes: pd.DataFrame, *, metric: str = "loss") -> AnyChart:
         tooltip=["subset:N", *numbers, alt.Tooltip("p_holm:Q", format=".3g"), "verdict:N"],
     )
     zero = rows.mark_rule(color=BLUE, strokeDash=[3, 3]).encode(x=alt.datum(0.0))
-    layers = alt.layer(zero, interval, points).properties(width=WIDTH - 60, height=alt.Step(24))
+    layers = alt.layer(zero, interval, points).properties(height=alt.Step(24))
     references = list(dict.fromkeys(changes["reference"]))
     row = alt.Row("reference:N", title=None, sort=references, header=alt.Header(orient="top", labelAnchor="start"))
     return layers.facet(row=row).properties(title=alt.TitleParams("Change per subset, paired on the same samples"))

@@ -15,7 +15,10 @@ STYLES = [
         "selector": "th",
         "props": f"text-align:left;font-weight:600;padding:4px 14px 4px 0;border-bottom:1px solid {QUIET}",
     },
-    {"selector": "td", "props": f"text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid {GRID}"},
+    {
+        "selector": "td",
+        "props": f"text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid {GRID};white-space:nowrap",
+    },
 ]
 
 
@@ -37,7 +40,7 @@ def quality_table(summary: pd.DataFrame) -> Styler:
         names = summary[f"{role}_reference"].dropna()
         if names.empty:
             continue
-        column = f"loss against {names.iloc[0]}"
+        column = f"change of the loss against {names.iloc[0]}"
         shown[column] = _changes(summary, role)
         verdicts.append(column)
     return _styled(shown).map(_verdict_style, subset=verdicts)

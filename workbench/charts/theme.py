@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import altair as alt
 import vl_convert as vlc
 
 from workbench.errors import UnknownParameterError
 
-WIDTH = 820  # a wide chart with its legend fits a page of 1280 px
-HALF_WIDTH = 370  # two side by side
-HEIGHT = 240
+HEIGHT = 200
+WIDTHS = {
+    "workbench": 690,
+    "workbench page": 920,
+}  # of the plot, by theme: beside Lab's file browser; on a page; 1280 px
+LOG_TICKS = [m * 10.0**k for k in range(-12, 16) for m in (1, 2, 5)]
 FONT = "'Noto Sans', 'Helvetica Neue', Arial, 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
 INK, QUIET, GRID = "#24292f", "#57606a", "#e6e8eb"
 
@@ -22,7 +25,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
 )  # fmt: skip
 SERIES = [BLUE, ORANGE, GREEN, PURPLE, RED, SKY, GREY]
 
-AnyChart = alt.Chart | alt.LayerChart | alt.FacetChart
+AnyChart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 Target = Literal["auto", "lab", "static"]
 TARGET_VARIABLE = "WORKBENCH_CHARTS"  # "lab" or "static"; set for the kernels of archived reports
 
@@ -39,14 +42,20 @@ def enable_offline(target: Target = "auto") -> str:
         The target that was chosen.
     """
     chosen = _chosen(target)
-    alt.theme.register("workbench", enable=True)(look)
     if chosen == "lab":
-        alt.JupyterChart.enable_offline()
+        prepare_live_charts()
         alt.renderers.enable("jupyter", offline=True)
     else:
+        alt.theme.register("workbench page", enable=True)(lambda: look(WIDTHS["workbench page"]))
         alt.renderers.register("workbench_static", static_bundle)
         alt.renderers.enable("workbench_static")
     return chosen
+
+
+def prepare_live_charts() -> None:
+    """Give `alt.JupyterChart` the workbench's look and its scripts, so that it loads none."""
+    alt.theme.register("workbench", enable=True)(lambda: look(WIDTHS["workbench"]))
+    alt.JupyterChart.enable_offline()
 
 
 def static_bundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:
@@ -54,7 +63,18 @@ def static_bundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:
     return {"application/vnd.vegalite.v6+json": spec, "image/svg+xml": vlc.vegalite_to_svg(spec)}
 
 
-def look() -> alt.theme.ThemeConfig:
+def empty_chart(title: str, words: str = "nothing recorded") -> alt.Chart:
+    """A chart that says that there is nothing to draw: axes without data have sizes beyond all numbers."""
+    text = alt.Chart(alt.Data(values=[{"words": words}]), title=title).mark_text(color=QUIET, fontSize=13)
+    return text.encode(text="words:N").properties(height=60)
+
+
+def half_width() -> int:
+    """Width of the plots of two charts side by side, in the theme that is on."""
+    return WIDTHS.get(alt.theme.active, WIDTHS["workbench"]) // 2 - 40
+
+
+def look(width: int) -> alt.theme.ThemeConfig:
     """The theme: quiet axes, text that can be read at 1280 px, colours for any colour vision, fonts with CJK."""
     text = {"labelFont": FONT, "titleFont": FONT, "labelColor": QUIET, "titleColor": INK}
     sizes = {"labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal"}
@@ -62,10 +82,10 @@ def look() -> alt.theme.ThemeConfig:
     config: dict[str, Any] = {
         "background": "white",
         "font": FONT,
-        "view": {"continuousWidth": WIDTH, "continuousHeight": HEIGHT, "discreteWidth": WIDTH, "stroke": None},
+        "view": {"continuousWidth": width, "continuousHeight": HEIGHT, "discreteWidth": width, "stroke": None},
         "axis": {**text, **sizes, "gridColor": GRID, "domainColor": GREY, "tickColor": GREY, "labelLimit": 240},
         "axisX": {"grid": False},
-        "legend": {**text, **sizes, "labelLimit": 240, "symbolOpacity": 1},
+        "legend": {**text, **sizes, "labelLimit": 240, "symbolOpacity": 1, "orient": "top", "titleOrient": "left"},
         "header": {**text, **sizes},
         "title": {**title, "subtitleFont": FONT, "subtitleFontSize": 12, "subtitleColor": QUIET},
         "line": {"strokeWidth": 1.8},

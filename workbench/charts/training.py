@@ -9,14 +9,14 @@ from workbench.charts.theme import (
     BLUE,
     GREEN,
     GREY,
-    HALF_WIDTH,
+    LOG_TICKS,
     ORANGE,
     PURPLE,
     QUIET,
     RED,
     SKY,
-    WIDTH,
     AnyChart,
+    empty_chart,
 )  # fmt: skip
 
 SMOOTH_ROWS = 12  # rows to each side that the thick line of the loss averages
@@ -33,7 +33,10 @@ MEMORY_NAMES = {
     "device_allocated_bytes": "device, allocated",
     "device_reserved_bytes": "device, reserved",
 }
+SHARE_SHOWN = 0.0005  # half a pixel
 TOOLTIP_MS = ("wall_ms", "lost_ms")
+LOG = alt.Scale(type="log", nice=False)
+LOG_AXIS = alt.Axis(values=LOG_TICKS, format="~g")
 STEP = alt.X("step:Q", title="step", scale=alt.Scale(nice=False))
 
 
@@ -42,6 +45,8 @@ def loss_chart(job: pd.DataFrame) -> AnyChart:
 
     The band spans the ranks, a red line marks a loss that is not a number.
     """
+    if not job["loss"].notna().any():
+        return empty_chart("Training loss", "no step has a loss")
     y = alt.Y("loss:Q", title="loss (nats per token)", scale=alt.Scale(zero=False))
     base = alt.Chart(job).encode(x=STEP)
     band = base.mark_area(opacity=0.2, color=BLUE).encode(
@@ -53,18 +58,20 @@ def loss_chart(job: pd.DataFrame) -> AnyChart:
     broken = job.loc[~job["loss_finite"].astype(bool), ["step"]]
     marks = alt.Chart(broken).mark_rule(color=RED, strokeWidth=1.5).encode(x=STEP, tooltip=["step:Q"])
     subtitle = f"red: not a number at {len(broken)} of the steps shown" if len(broken) else ""
-    return alt.layer(band, line, smooth, marks).properties(title=_title("Training loss", subtitle), width=WIDTH)
+    return alt.layer(band, line, smooth, marks).properties(title=_title("Training loss", subtitle))
 
 
 def gradient_norm_chart(job: pd.DataFrame) -> AnyChart:
     """Global gradient norm before clipping over steps, log scale; triangles on top mark overflow."""
     known = job[job["gradient_norm"] > 0]
+    if known.empty:
+        return empty_chart("Gradient norm")
     line = (
         alt.Chart(known)
         .mark_line(color=BLUE)
         .encode(
             x=STEP,
-            y=alt.Y("gradient_norm:Q", title="gradient norm (L2, log scale)", scale=alt.Scale(type="log", nice=False)),
+            y=alt.Y("gradient_norm:Q", title="gradient norm (L2, log scale)", scale=LOG, axis=LOG_AXIS),
             tooltip=["step:Q", alt.Tooltip("gradient_norm:Q", format=".4g")],
         )
     )
@@ -75,7 +82,7 @@ def gradient_norm_chart(job: pd.DataFrame) -> AnyChart:
         .encode(x=STEP, y=alt.value(6), tooltip=["step:Q"])
     )
     subtitle = f"red triangles: overflow at {len(overflowed)} of the steps shown" if len(overflowed) else ""
-    return alt.layer(line, marks).properties(title=_title("Gradient norm", subtitle), width=WIDTH)
+    return alt.layer(line, marks).properties(title=_title("Gradient norm", subtitle))
 
 
 def learning_rate_chart(job: pd.DataFrame) -> AnyChart:
@@ -86,16 +93,16 @@ def learning_rate_chart(job: pd.DataFrame) -> AnyChart:
 def group_ratio_chart(ratios: pd.DataFrame) -> AnyChart:
     """Gradient norm / parameter norm per group over steps (step, group, gradient_parameter_ratio), log scale."""
     positive = ratios[ratios["gradient_parameter_ratio"] > 0]
+    if positive.empty:
+        return empty_chart("Gradient to parameter ratio per group")
     title = "gradient norm / parameter norm"
     order = list(dict.fromkeys(positive["group"]))
-    chart = alt.Chart(positive, title=_title("Gradient to parameter ratio per group")).properties(width=WIDTH)
+    chart = alt.Chart(positive, title=_title("Gradient to parameter ratio per group"))
     tooltip = ["group:N", "step:Q", alt.Tooltip("gradient_parameter_ratio:Q", format=".3g")]
     if len(order) <= MAX_GROUP_LINES:
         return chart.mark_line().encode(
             x=STEP,
-            y=alt.Y(
-                "gradient_parameter_ratio:Q", title=f"{title} (log scale)", scale=alt.Scale(type="log", nice=False)
-            ),
+            y=alt.Y("gradient_parameter_ratio:Q", title=f"{title} (log scale)", scale=LOG, axis=LOG_AXIS),
             color=alt.Color("group:N", title="parameter group", sort=order),
             tooltip=tooltip,
         )
@@ -109,31 +116,37 @@ def group_ratio_chart(ratios: pd.DataFrame) -> AnyChart:
 
 def step_time_chart(timed: pd.DataFrame, outliers: pd.DataFrame) -> AnyChart:
     """Wall time of each step (rank_id, step, wall_us), log scale; stalled steps coloured by what took the time."""
+    if not timed["wall_us"].notna().any():
+        return empty_chart("Step time")
     ranks = timed["rank_id"].nunique()
     base = alt.Chart(timed.assign(wall_ms=timed["wall_us"] / 1e3))
-    y = alt.Y("wall_ms:Q", title="step time with callbacks (ms, log scale)", scale=alt.Scale(type="log", nice=False))
+    y = alt.Y("wall_ms:Q", title="step time with callbacks (ms, log scale)", scale=LOG, axis=LOG_AXIS)
     line = base.mark_line(strokeWidth=1, color=GREY, opacity=0.9 if ranks == 1 else 0.4).encode(
         x=STEP, y=y, detail="rank_id:N"
     )
+    if outliers.empty:
+        return line.properties(title=_title("Step time", "no stalled step"))
+    lost_s = outliers["excess_us"].sum() / 1e6
+    title = _title("Step time", f"stalled steps: {len(outliers)}, {lost_s:,.2f} s lost")
+    return alt.layer(line, _stalls(outliers, y)).properties(title=title)
+
+
+def _stalls(outliers: pd.DataFrame, y: alt.Y) -> alt.Chart:
     shown = [c for c in CAUSE_COLOURS if c in set(outliers["cause"])]
     scale = alt.Scale(domain=shown, range=[CAUSE_COLOURS[c] for c in shown])
-    points = (
-        alt.Chart(outliers.assign(wall_ms=outliers["wall_us"] / 1e3, lost_ms=outliers["excess_us"] / 1e3))
-        .mark_circle(size=60, opacity=1)
-        .encode(
-            x=STEP,
-            y=y,
-            color=alt.Color("cause:N", title="stalled by", scale=scale),
-            tooltip=["step:Q", "rank_id:N", "cause:N", *(alt.Tooltip(f"{c}:Q", format=",.1f") for c in TOOLTIP_MS)],
-        )
+    points = alt.Chart(outliers.assign(wall_ms=outliers["wall_us"] / 1e3, lost_ms=outliers["excess_us"] / 1e3))
+    return points.mark_circle(size=60, opacity=1).encode(
+        x=STEP,
+        y=y,
+        color=alt.Color("cause:N", title="stalled by", scale=scale),
+        tooltip=["step:Q", "rank_id:N", "cause:N", *(alt.Tooltip(f"{c}:Q", format=",.1f") for c in TOOLTIP_MS)],
     )
-    lost_s = outliers["excess_us"].sum() / 1e6
-    subtitle = f"{len(outliers)} stalled steps cost {lost_s:,.2f} s" if len(outliers) else "no stalled step"
-    return alt.layer(line, points).properties(title=_title("Step time", subtitle), width=WIDTH)
 
 
 def step_time_histogram(histogram: pd.DataFrame) -> AnyChart:
     """Distribution of the steady steps' time (low_us, high_us, steps)."""
+    if histogram.empty:
+        return empty_chart("Distribution of the step time", "no steady step")
     frame = histogram.assign(low_ms=histogram["low_us"] / 1e3, high_ms=histogram["high_us"] / 1e3)
     return (
         alt.Chart(frame, title=_title("Distribution of the step time"))
@@ -144,40 +157,50 @@ def step_time_histogram(histogram: pd.DataFrame) -> AnyChart:
             y=alt.Y("steps:Q", title="steps"),
             tooltip=[alt.Tooltip("low_ms:Q", format=",.1f"), alt.Tooltip("high_ms:Q", format=",.1f"), "steps:Q"],
         )
-        .properties(width=HALF_WIDTH)
     )
 
 
 def time_shares_chart(shares: pd.DataFrame) -> AnyChart:
-    """Where the wall time went, a bar per rank (rank_id, part, share)."""
-    parts = [p for p in PART_COLOURS if p in set(shares.loc[shares["share"] > 0, "part"])]
+    """Where the wall time went, a bar per rank (rank_id, part, share); parts too small to see are left out."""
+    parts = [p for p in PART_COLOURS if p in set(shares.loc[shares["share"] >= SHARE_SHOWN, "part"])]
+    if not parts:
+        return empty_chart("Where the time went")
     order = {p: i for i, p in enumerate(parts)}
     shown = shares[shares["part"].isin(parts)]
     return (
         alt.Chart(shown.assign(order=shown["part"].map(order)), title=_title("Where the time went"))
         .mark_bar()
         .encode(
-            x=alt.X("share:Q", title="share of wall time", axis=alt.Axis(format=".0%"), scale=alt.Scale(domain=[0, 1])),
+            x=alt.X(
+                "share:Q",
+                title="share of wall time",
+                axis=alt.Axis(format=".0%", tickCount=10),
+                scale=alt.Scale(domain=[0, 1]),
+            ),
             y=alt.Y("rank_id:O", title="rank"),
             color=alt.Color(
-                "part:N", title=None, scale=alt.Scale(domain=parts, range=[PART_COLOURS[p] for p in parts])
+                "part:N",
+                title=None,
+                legend=alt.Legend(orient="top"),
+                scale=alt.Scale(domain=parts, range=[PART_COLOURS[p] for p in parts]),
             ),
             order="order:Q",
             tooltip=["rank_id:O", "part:N", alt.Tooltip("share:Q", format=".2%")],
         )
-        .properties(width=WIDTH, height=alt.Step(26))
+        .properties(height=alt.Step(26))
     )
 
 
 def tokens_chart(rates: pd.DataFrame) -> AnyChart:
     """Tokens per second of the job over steps (step, tokens_per_s)."""
-    chart = _line(rates, "tokens_per_s", "Throughput", "tokens per second", ",.0f")
-    return chart.encode(y=alt.Y("tokens_per_s:Q", title="tokens per second", axis=alt.Axis(format="~s")))
+    return _line(rates, "tokens_per_s", "Throughput", "tokens per second", ",.0f", axis=alt.Axis(format="~s"))
 
 
 def memory_chart(job: pd.DataFrame) -> AnyChart:
     """Memory of the fullest rank over steps, in GiB."""
     columns = [c for c in MEMORY_NAMES if c in job and job[c].notna().any()]
+    if not columns:
+        return empty_chart("Memory")
     long = job.melt("step", columns, "kind", "value_bytes").dropna(subset=["value_bytes"])
     long = long.assign(gib=long["value_bytes"] / 2**30, kind=long["kind"].map(MEMORY_NAMES))
     return (
@@ -189,15 +212,20 @@ def memory_chart(job: pd.DataFrame) -> AnyChart:
             color=alt.Color("kind:N", title=None),
             tooltip=["step:Q", "kind:N", alt.Tooltip("gib:Q", format=".3f")],
         )
-        .properties(width=WIDTH, height=160)
+        .properties(height=160)
     )
 
 
-def _line(frame: pd.DataFrame, column: str, title: str, axis: str, number_format: str) -> AnyChart:
+def _line(
+    frame: pd.DataFrame, column: str, title: str, words: str, number_format: str, *, axis: alt.Axis | None = None
+) -> AnyChart:
+    known = frame[["step", column]].dropna()
+    if known.empty:
+        return empty_chart(title)
     tooltip = ["step:Q", alt.Tooltip(f"{column}:Q", format=number_format)]
-    y = alt.Y(f"{column}:Q", title=axis)
-    chart = alt.Chart(frame[["step", column]].dropna(), title=_title(title))
-    return chart.mark_line(color=BLUE).encode(x=STEP, y=y, tooltip=tooltip).properties(width=WIDTH)
+    y = alt.Y(f"{column}:Q", title=words, axis=axis or alt.Axis())
+    chart = alt.Chart(known, title=_title(title))
+    return chart.mark_line(color=BLUE).encode(x=STEP, y=y, tooltip=tooltip)
 
 
 def _title(text: str, subtitle: str = "") -> alt.TitleParams:
