@@ -55,15 +55,15 @@ def stability_summary(
     overflow = job["overflow"].dropna().astype(float)
     rows = [
         ("training loss", level_at(job, "loss", window=window), "nats per token", f"median of {window} steps"),
-        ("steps without a finite loss", float((~job["loss_finite"].astype(bool)).sum()), "steps", ""),
-        ("loss spikes", float(len(jumps["loss"])), "episodes", _worst(jumps["loss"])),
+        ("steps without a finite loss", float((~job["loss_finite"].astype(bool)).sum()), "", ""),
+        ("loss spikes", float(len(jumps["loss"])), "", _worst(jumps["loss"])),
         ("learning rate", level_at(job, "learning_rate", window=1), "", "at the last step"),
     ]
     if job["gradient_norm"].notna().any():
         norm = level_at(job, "gradient_norm", window=window)
         rows += [
             ("gradient norm", norm, "L2", f"median of {window} steps, before clipping"),
-            ("gradient norm spikes", float(len(jumps["gradient_norm"])), "episodes", _worst(jumps["gradient_norm"])),
+            ("gradient norm spikes", float(len(jumps["gradient_norm"])), "", _worst(jumps["gradient_norm"])),
         ]
     if parameter_groups is not None and len(ratios := group_ratios(parameter_groups, window=window)):
         top = ratios.iloc[0]
@@ -80,7 +80,7 @@ def efficiency_summary(training_steps: pd.DataFrame, events: pd.DataFrame | None
     slowest = times.loc[times["median_us"].idxmax()] if times["median_us"].notna().any() else None
     rows = [] if slowest is None else [_step_time_row(slowest, len(times)), *_rates(training_steps)]
     stalls = job_outliers(step_outliers(training_steps, events))
-    rows.append(("stalled steps", float(len(stalls)), "steps", _stall_note(stalls)))
+    rows.append(("stalled steps", float(len(stalls)), "", _stall_note(stalls)))
     shares = time_shares(training_steps, events).groupby("part")["share"].max()
     words = {
         "data_wait": "waiting for data",

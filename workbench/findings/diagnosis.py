@@ -112,7 +112,7 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     opened = run if isinstance(run, Run) else open_run(run, quiet=True)
     tables = run_tables(opened, _tables_of(RULES), step=step, checkpoint=checkpoint)
     found = [f for rule in RULES if all(n in tables for n in rule.needs) for f in rule.find(tables)]
-    return Diagnosis(run=opened.run_id, coverage=opened.coverage(), causes=tuple(ranked(found)))
+    return Diagnosis(run=opened.run_id, coverage=_coverage(opened, tables), causes=tuple(ranked(found)))
 
 
 def run_tables(
@@ -139,6 +139,13 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=key)
 
 
+def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
+    """The run's coverage, its steps narrowed to those that were looked at."""
+    steps = tables["training_steps"]["step"] if "training_steps" in tables else None
+    looked_at = {} if steps is None else {"steps": [int(steps.min()), int(steps.max())]}
+    return run.coverage() | looked_at
+
+
 def _tables_of(rules: Sequence[Rule]) -> list[str]:
     return sorted({name for rule in rules for name in (*rule.needs, *rule.uses)})
 
@@ -162,8 +169,8 @@ def _rests_on(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
     steps = "steps {} to {}".format(*coverage["steps"]) if coverage["steps"] else "no training steps"
     return (
-        f"Checked: {steps}, {len(coverage['ranks'])} rank(s), tables {', '.join(coverage['tables']) or 'none'}; "
-        f"{len(coverage['missing'])} tables are missing."
+        f"This rests on {steps} of {len(coverage['ranks'])} rank(s) and {len(coverage['tables'])} tables "
+        f"({', '.join(coverage['tables']) or 'none'}); {len(coverage['missing'])} are missing."
     )
 
 

@@ -93,7 +93,7 @@ def _stability(tables: Mapping[str, pd.DataFrame]) -> str:
     parts = [f"Training loss {value['training loss']:.3f}"] if "training loss" in value else []
     if "gradient norm" in value:
         parts.append(f"gradient norm {value['gradient norm']:.3g}")
-    parts.append(f"{value['loss spikes']:.0f} loss spikes")
+    parts.append(f"loss spikes: {value['loss spikes']:.0f}")
     if "steps with overflow" in value:
         parts.append(f"overflow at {value['steps with overflow']:.1%} of the steps")
     return ", ".join(parts) + "."
@@ -110,4 +110,4 @@ def _efficiency(tables: Mapping[str, pd.DataFrame]) -> str:
         parts.append(f"{summary['throughput']:,.0f} tokens per s")
     if "waiting for data" in summary:
         parts.append(f"{summary['waiting for data']:.1%} waiting for data")
-    return ", ".join(parts) + f", {summary['stalled steps']:.0f} stalled steps."
+    return ", ".join(parts) + f", stalled steps: {summary['stalled steps']:.0f}."
