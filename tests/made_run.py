@@ -84,7 +84,8 @@ def write_run(root: Path, steps: pd.DataFrame, *, events=(), samples: pd.DataFra
 
 
 def _record(row: dict) -> dict:
-    groups = {g: [row["gradient_norm"] / (i + 1), 10.0] for i, g in enumerate(GROUPS)}
+    known = row.get("gradient_norm") is not None and np.isfinite(row["gradient_norm"])
+    groups = {g: [row["gradient_norm"] / (i + 1), 10.0] for i, g in enumerate(GROUPS)} if known else {}
     return {**{k: "NaN" if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()}, "groups": groups}
 
 

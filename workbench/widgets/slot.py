@@ -1,0 +1,51 @@
+"""A place on a page that shows one thing after another: a chart, a table, a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import altair as alt
+import ipywidgets
+
+BRUSH = "brush"
+BRUSH_WAIT_MS = 400  # after the last movement: each redraw costs the kernel some tenths of a second
+Brushed = Callable[[float, float], None]
+
+
+class Slot:
+    """Shows what `show` gets. The chart widget is kept and given new charts, as each carries the scripts it draws with.
+
+    Args:
+        brushed: called with first and last step when the user drags over the chart; None for charts without.
+    """
+
+    def __init__(self, *, brushed: Brushed | None = None) -> None:
+        self._brushed = brushed
+        self._text = ipywidgets.HTML()
+        self._chart: alt.JupyterChart | None = None
+        self.widget = ipywidgets.VBox([self._text])
+
+    def show(self, part: Any) -> None:
+        """Show a chart, or anything else that has an HTML form."""
+        if isinstance(part, alt.TopLevelMixin):
+            self._show_chart(part)
+        else:
+            self._text.value = part._repr_html_()
+            self.widget.children = [self._text]
+
+    def _show_chart(self, chart: Any) -> None:
+        if self._brushed is not None:
+            chart = chart.add_params(alt.selection_interval(name=BRUSH, encodings=["x"]))
+        if self._chart is None:
+            self._chart = alt.JupyterChart(chart, debounce_wait=BRUSH_WAIT_MS)
+        else:
+            self._chart.chart = chart
+        if self._brushed is not None:
+            self._chart.selections.observe(self._selected, BRUSH)
+        self.widget.children = [self._chart]
+
+    def _selected(self, change: Any) -> None:
+        steps = (change.new.value or {}).get("step")
+        if steps and self._brushed is not None:
+            self._brushed(min(steps), max(steps))
