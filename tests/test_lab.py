@@ -1,0 +1,81 @@
+"""JupyterLab driven by a real browser that reaches nothing but this machine."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab import lab_server, run_all_cells, watched_page
+from workbench.commands.opening import fill_notebooks
+
+REPOSITORY = Path(__file__).parents[1]
+RUN = REPOSITORY / "data_samples" / "rehearsal_run"
+EXPLORER_CELL = 14
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The start notebook, run from top to bottom."""
+    folder = tmp_path_factory.mktemp("lab")
+    fill_notebooks(REPOSITORY / "notebooks", folder, RUN)
+    with lab_server(folder / "start.ipynb", folder) as address, watched_page(height=2000) as (page, blocked):
+        errors = []
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        run_all_cells(page, address)
+        yield page, blocked, errors
+
+
+def visible_charts(cell):
+    cell.scroll_into_view_if_needed()
+    cell.locator(".vega-embed svg, .vega-embed canvas").first.wait_for(state="visible", timeout=30_000)
+    drawn = cell.locator(".vega-embed svg, .vega-embed canvas")
+    return [box for box in (drawn.nth(i).bounding_box() for i in range(drawn.count())) if box and box["height"] > 50]
+
+
+def test_the_start_notebook_runs_and_shows_its_charts(lab):
+    page, blocked, errors = lab
+    cells = page.locator(".jp-CodeCell")
+    prompts = cells.locator(".jp-InputPrompt").all_inner_texts()
+    assert [p for p in prompts if not p.strip("[]: \n").isdigit()] == []
+    assert page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    text = page.locator(".jp-Notebook").inner_text()
+    assert "healthy as far as these tables show" in text
+    with_charts = [c for c in range(cells.count()) if cells.nth(c).locator(".vega-embed").count()]
+    assert len(with_charts) >= 5  # loss, step time, shares, subsets, explorer
+    for c in with_charts:
+        charts = visible_charts(cells.nth(c))
+        assert charts
+        right = cells.nth(c).bounding_box()
+        assert max(b["x"] + b["width"] for b in charts) <= right["x"] + right["width"]  # nothing cut off
+    assert blocked == []
+    assert errors == []
+
+
+def test_dragging_in_the_explorer_moves_the_other_charts(lab):
+    page, blocked, errors = lab
+    explorer = page.locator(".jp-Cell").nth(EXPLORER_CELL)
+    explorer.get_by_role("tab", name="Training").click()
+    chart = explorer.locator(".widget-tab-contents .vega-embed svg:visible").first
+    chart.wait_for(state="visible", timeout=30_000)
+    chart.scroll_into_view_if_needed()
+    page.wait_for_timeout(1000)
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 350, box["y"] + 100, steps=10)
+    page.mouse.up()
+    readout = explorer.locator(".widget-readout")
+    page.wait_for_function("e => !e.textContent.startsWith('1 ')", arg=readout.first.element_handle(), timeout=30_000)
+    first, last = (int(part) for part in readout.first.inner_text().split("–"))
+    assert 60 < first < last < 250
+    page.wait_for_timeout(2000)
+    explorer.get_by_role("tab", name="Evaluation").click()
+    explorer.get_by_text("next-token accuracy").first.wait_for(timeout=30_000)
+    assert blocked == []
+    assert errors == []

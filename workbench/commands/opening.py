@@ -1,0 +1,134 @@
+"""`workbench open`: JupyterLab at a copy of the start notebook, filled in for one run."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+
+from workbench.cache import usable_directory, user_cache
+from workbench.commands.command import Command
+from workbench.errors import UnknownContentError, UnknownParameterError
+from workbench.files import share_dir, write_atomic
+
+DEFAULT_NOTEBOOK = "start"
+PARAMETER = "run_path"
+SAMPLE = "rehearsal_run"
+# No look at the net: announcements, updates and the extension manager would wait for a time-out on a cluster.
+LAB_CONFIG = {
+    "jupyter_lab_config.json": {
+        "LabApp": {
+            "news_url": None,
+            "check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+            "extension_manager": "readonly",
+        }
+    },
+    "labconfig/page_config.json": {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}},
+}
+
+
+def run_open(arguments: argparse.Namespace) -> int:
+    """Copy the notebooks for the run, say where, and become JupyterLab."""
+    run = default_run(Path.cwd()) if arguments.run is None else arguments.run
+    folder = work_folder(run)
+    notebook = folder / f"{arguments.notebook.removesuffix('.ipynb')}.ipynb"
+    fill_notebooks(share_dir() / "notebooks", folder, run, fresh=arguments.fresh)
+    if not notebook.is_file():
+        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.ipynb") if _is_ours(p))
+        raise UnknownParameterError(
+            f"There is no notebook {arguments.notebook!r}.", fix=f"use one of {', '.join(known)}"
+        )
+    print(f"Run: {run}\nNotebook: {notebook}\nJupyterLab starts; stop it with Ctrl-C.", flush=True)
+    command, environment = lab_command(notebook, folder, browser=not arguments.no_browser, port=arguments.port)
+    os.execve(command[0], command, environment)
+
+
+def default_run(folder: Path) -> Path:
+    """The newest recorded run in `runs/` (or of the folder itself), else the sample that is shipped."""
+    from workbench.readers.run_list import list_runs
+
+    for place in (folder / "runs", folder):
+        if len(found := list_runs(place)):
+            return Path(found["path"].iloc[0])
+    return share_dir() / "data_samples" / SAMPLE
+
+
+def work_folder(run: Path) -> Path:
+    """Where the copies for a run lie: in the user's cache, so that run directories are left as they are.
+
+    Raises:
+        UnknownContentError: there is no such path.
+    """
+    if not run.exists():
+        raise UnknownContentError(f"There is no {run}.", fix="name a run directory, a profile, or a folder of logs")
+    place = run.resolve()
+    key = f"{re.sub(r'[^A-Za-z0-9._-]', '_', place.name)[:40]}-{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
+    return usable_directory(user_cache() / "notebooks" / key)
+
+
+def fill_notebooks(source: Path, folder: Path, run: Path, *, fresh: bool = False) -> None:
+    """Copy all notebooks of `source` into `folder`, filled in for a run. Earlier copies are kept, unless `fresh`.
+
+    Args:
+        source: folder of notebooks, searched in depth.
+        folder: where the copies go, under the same names.
+        run: the run that their parameter `run_path` gets.
+        fresh: replace copies, losing what the user changed in them.
+    """
+    for path in sorted(source.rglob("*.ipynb")):
+        copy = folder / path.relative_to(source)
+        if _is_ours(path) and (fresh or not copy.exists()):
+            notebook = msgspec.json.decode(path.read_bytes())
+            for cell in notebook["cells"]:
+                if "parameters" in cell.get("metadata", {}).get("tags", ()):
+                    cell["source"] = _filled("".join(cell["source"]), run)
+            write_atomic(copy, msgspec.json.format(msgspec.json.encode(notebook), indent=1))
+
+
+def lab_command(
+    notebook: Path, folder: Path, *, browser: bool = True, port: int | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Command line and environment of a JupyterLab at `notebook` that asks nothing of the internet."""
+    config = folder / ".jupyter"
+    for name, content in LAB_CONFIG.items():
+        write_atomic(config / name, msgspec.json.encode(content))
+    command = [sys.executable, "-m", "jupyterlab", str(notebook), f"--ServerApp.root_dir={folder}"]
+    command += [] if browser else ["--no-browser"]
+    command += [] if port is None else [f"--port={port}"]
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    paths = [str(config), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    return command, {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
+
+
+def _filled(source: str, run: Path) -> str:
+    return re.sub(rf"(?m)^{PARAMETER} = .*$", lambda _match: f"{PARAMETER} = {str(run.resolve())!r}", source)
+
+
+def _is_ours(path: Path) -> bool:
+    return ".ipynb_checkpoints" not in path.parts
+
+
+def _add_open(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", nargs="?", type=Path, help="run directory, profile, or folder of logs (default: newest run)"
+    )
+    parser.add_argument("--notebook", default=DEFAULT_NOTEBOOK, help="notebook to open, e.g. reports/checkpoint")
+    parser.add_argument("--fresh", action="store_true", help="replace earlier copies of the notebooks for this run")
+    parser.add_argument("--no-browser", action="store_true", help="only start the server and print its address")
+    parser.add_argument("--port", type=int, help="port of the server (default: a free one from 8888)")
+
+
+COMMANDS = (
+    Command(
+        name="open",
+        summary="start JupyterLab at a start notebook for a run",
+        examples=("workbench open runs/demo", "workbench open /data/logs --no-browser --port 9000"),
+        add_arguments=_add_open,
+        run=run_open,
+    ),
+)
