@@ -62,9 +62,21 @@ def test_analysis_at_level_0(shared_dir):
     assert (row.computing_us, row.preparing_us) == (8843.91, 16681.808)
 
 
-def test_what_a_text_file_beside_it_holds_is_left_out(shared_dir):
-    folder = shared_dir / "samples/Ascend-msinsight/st/level2/rank_0_ascend_pt/ASCEND_PROFILER_OUTPUT"
-    assert read(folder / "analysis.db", KIND) == {}
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_database_and_text_export_of_one_capture_agree(shared_dir, rank):
+    folder = shared_dir / f"samples/Ascend-msinsight/st/level2/rank_{rank}_ascend_pt/ASCEND_PROFILER_OUTPUT"
+    readings = read(folder / "analysis.db", KIND)
+    operations = read(folder / "communication.json", "communication")["collectives"].table
+    order = ["start_ns", "name"]
+    expected = operations.sort_values(order, ignore_index=True)
+    pd.testing.assert_frame_equal(readings["collectives"].table.sort_values(order, ignore_index=True), expected)
+    links = read(folder / "communication_matrix.json", "communication_matrix")["links"].table
+    order = ["group_id", "op_type", "statistic", "src_rank", "dst_rank"]
+    expected = links.sort_values(order, ignore_index=True)
+    pd.testing.assert_frame_equal(readings["links"].table.sort_values(order, ignore_index=True), expected)
+    steps = read(folder / "step_trace_time.csv", "step_trace_time")["step_time"].table
+    columns = ["step", "computing_us", "communication_us", "free_us"]
+    pd.testing.assert_frame_equal(readings["step_time"].table[columns], steps[columns])
 
 
 def test_kernels(torch_npu):

@@ -179,7 +179,7 @@ def _finite(value: object) -> float | None:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and value else None
 
 
 def _part(info: Mapping[str, Any], name: str, key: str, odd: list[str]) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Databases of profilers (`ascend_*_profiler_*.db`, msprof_*.db, analysis.db, cluster_analysis.db) -> tables.
 
-What a text file in the same folder holds as well is left to its reader, so that nothing is counted twice.
+What the text export of the same capture holds as well is told apart by `precedence`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,7 @@ NAME = re.compile(r"(ascend_\w+_profiler(_\d+)?|analysis|communication_analyzer|
 KNOWN_TABLES = (b"STRING_IDS", b"CommAnalyzer", b"StepTraceTime", b"CANN_API", b"ClusterCommunication")
 NO_RANK = 4294967295
 
-TEXT_BESIDE = {  # table -> the text file that holds the same
-    "step_time": "step_trace_time.csv",
-    "kernels": "kernel_details.csv",
-    "collectives": "communication.json",
-    "links": "communication_matrix.json",
-    "memory_timeline": "memory_record.csv",
-    "tensor_lifetimes": "operator_memory.csv",
-    "host_ops": "api_statistic.csv",
-}
-ANALYSES_BESIDE = ("analysis.db", "communication_analyzer.db")  # hold the collectives with more detail
+ANALYSES = ("analysis.db", "communication_analyzer.db")  # hold the collectives with more detail
 FILLERS: dict[str, Callable[[SqliteFile, FileContext], Reading | None]] = {
     "step_time": step_times,
     "kernels": kernels,
@@ -48,13 +39,14 @@ def read_database(path: Path, context: FileContext) -> dict[str, Reading]:
     with open_sqlite(path, context) as db:
         found: dict[str, Reading] = {}
         for table, fill in FILLERS.items():
-            if not _told_beside(table, path):
-                reading = fill(db, context)
-                if reading is not None and len(reading.table):
-                    found[table] = reading
+            if table == "collectives" and path.name not in ANALYSES and _has_analysis_beside(path):
+                continue
+            reading = fill(db, context)
+            if reading is not None and len(reading.table):
+                found[table] = reading
         if not found and db.notes:
             raise UnreadableFileError(f"{db.file}: {db.notes[0].where}: {db.notes[0].problem}", fix=db.notes[0].fix)
-        if not found and not any(_told_beside(t, path) for t in FILLERS):
+        if not found:
             raise UnreadableFileError(
                 f"{context.name(path)} has no rows of a profile; its tables are {sorted(db.tables)[:20]}.",
                 fix="check that the file is what its name says, or export the profile again",
@@ -73,11 +65,8 @@ def database_rank(path: Path) -> int | None:
     return named.pop() if len(named) == 1 else None
 
 
-def _told_beside(table: str, path: Path) -> bool:
-    names = [TEXT_BESIDE[table]] if table in TEXT_BESIDE else []
-    if table == "collectives" and path.name not in ANALYSES_BESIDE:
-        names += ANALYSES_BESIDE
-    return any(path.with_name(name).is_file() for name in names)
+def _has_analysis_beside(path: Path) -> bool:
+    return any(path.with_name(name).is_file() for name in ANALYSES)
 
 
 def _with_notes(found: dict[str, Reading], notes: list[Note]) -> dict[str, Reading]:

@@ -26,6 +26,7 @@ STEP_TABLES = ("StepTraceTime", "ClusterStepTraceTime")
 TIME_TABLES = ("CommAnalyzerTime", "ClusterCommunicationTime", "ClusterCommAnalyzerTime")
 SPEED_TABLES = ("CommAnalyzerBandwidth", "ClusterCommunicationBandwidth", "ClusterCommAnalyzerBandwidth")
 LINK_TABLES = ("CommAnalyzerMatrix", "ClusterCommunicationMatrix", "ClusterCommAnalyzerMatrix")
+NOTHING_MOVED = [("HCCS", 0.0, 0.0)]  # what the writer leaves out of its table of bandwidths
 STEP_US = {  # column -> column in the file
     "computing_us": "computing",
     "communication_not_overlapped_us": "communication_not_overlapped",
@@ -78,11 +79,12 @@ def communication_operations(db: SqliteFile, context: FileContext) -> Reading | 
     )
     times = pd.DataFrame({name: db.floats(raw[name], f"table {table}, {name}") * 1000 for name in TIMES_US})
     moved = _moved(db)
+    unlisted = [] if _first(db, SPEED_TABLES) is None or db.notes else NOTHING_MOVED
     rows = []
     for row, us in zip(raw.itertuples(index=False), times.to_dict("records"), strict=True):
         if row.name != TOTAL:
             key = (row.rank, row.step, row.name, row.group)
-            found = operation(f"{row.name}@{row.group}", start_ns(row.start), us, moved.get(key, []))
+            found = operation(f"{row.name}@{row.group}", start_ns(row.start), us, moved.get(key, unlisted))
             rows.append({"rank_id": row.rank, "step": step_number(row.step), **found})
     return _collectives(rows, context, db.file, by_rank=table.startswith("Cluster"))
 
