@@ -58,7 +58,7 @@ def read_body(data: Buffer, layout: Layout, rules: RowRules) -> Body:
     if tail.strip():
         if tail.count('"') % 2:
             raise pa.ArrowInvalid("the last line opens a quote")
-        line = layout.line + 1 + bytes(data[layout.body : end]).count(b"\n")
+        line = layout.line + 1 + _count(data, b"\n", layout.body, end)
         last = _usable(Row(line, parse_line(tail, layout.delimiter), is_last=True), layout, rules, False, body)
         if last is not None:
             body.cells = _joined([_plain(body.cells), _batch([last], layout)], layout)
@@ -97,7 +97,7 @@ def _arrow_cells(data: Buffer, layout: Layout, end: int) -> Cells:
     table = arrow_csv.read_csv(
         pa.BufferReader(pa.py_buffer(memoryview(data)[layout.body : end])),
         read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(layout.width)], block_size=BLOCK_BYTES),
-        parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+        parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=False),
         convert_options=arrow_csv.ConvertOptions(
             include_columns=[str(i) for i in layout.needed],
             column_types={
@@ -110,20 +110,23 @@ def _arrow_cells(data: Buffer, layout: Layout, end: int) -> Cells:
     again = pc.equal(table[str(first)].cast(pa.string()), layout.headers[first])
     if pc.any(again).as_py():
         raise pa.ArrowInvalid("the header comes again")
-    lines, blank = _count_lines(data, layout.body, end)
-    if len(table) < lines - blank:
+    lines = _count(data, b"\n", layout.body, end)
+    if len(table) < lines and len(table) < lines - _blank_lines(data, layout.body, end):
         raise pa.ArrowInvalid("cells have line breaks, which a stray quote may have made")
     return {i: table[str(i)] for i in layout.needed}
 
 
-def _count_lines(data: Buffer, start: int, end: int) -> tuple[int, int]:
-    """Line ends between two bytes, and blank lines (perhaps some too few)."""
-    lines = blank = 0
-    for at in range(start, end, COUNTED_BYTES):
-        part = bytes(data[at : min(at + COUNTED_BYTES, end)])
-        lines += part.count(b"\n")
-        blank += part.count(b"\n\n") + part.count(b"\n\r\n") + (at == start and part.startswith((b"\n", b"\r\n")))
-    return lines, blank
+def _blank_lines(data: Buffer, start: int, end: int) -> int:
+    """Lines with nothing on them, perhaps some too few."""
+    first = bytes(data[start : start + 2]).startswith((b"\n", b"\r\n"))
+    return first + _count(data, b"\n\n", start, end) + _count(data, b"\n\r\n", start, end)
+
+
+def _count(data: Buffer, what: bytes, start: int, end: int) -> int:
+    """How often `what` stands between two bytes; a mapped file is copied piece by piece for it."""
+    if isinstance(data, bytes):
+        return data.count(what, start, end)
+    return sum(bytes(data[at : min(at + COUNTED_BYTES, end)]).count(what) for at in range(start, end, COUNTED_BYTES))
 
 
 def _usable(row: Row, layout: Layout, rules: RowRules, complete: bool, body: Body) -> list[str | None] | None:
