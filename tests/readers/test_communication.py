@@ -147,3 +147,7 @@ def test_op_name_of_mindspore(tmp_path):
     text = json.dumps(content)
     row = read_text(tmp_path, "communication_matrix.json", text, "communication_matrix")["links"].table.iloc[0]
     assert (row.op_type, row.statistic, row.op_name, row.src_rank, row.dst_rank) == ("allgather", "middle", "x", 4, 5)
+    content["step1"]["collective"] = {"hcom_send__190_0_1@7-top1@7": {"1-0": {**link, "op_name": "hcom_send__190_0_1"}}}
+    text = json.dumps(content)
+    row = read_text(tmp_path, "communication_matrix.json", text, "communication_matrix")["links"].table.iloc[0]
+    assert (row.op_type, row.statistic, row.group_id, row.is_global) == ("send", "top1", "7", False)

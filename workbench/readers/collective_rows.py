@@ -115,11 +115,14 @@ def link_row(key: str, link: str, info: Mapping[str, Any], odd: list[str]) -> di
 
 
 def link_names(key: str, op_name: object) -> dict[str, Any]:
-    """Type, operation, group, statistic of a link's row; rows per operation (2023) have global ranks."""
-    name, _, group = key.partition("@")
+    """Type, operation, group, statistic of a link's row; rows per operation (2023) have global ranks.
+
+    A writer that does not know the type of an operation puts its whole name there: `hcom_send__1_0_1@7-top1@7`.
+    """
+    name, _, group = key.rpartition("@") if "@" in key else (key, "", "")
     ranked = STATISTIC.fullmatch(name)
     return {
-        "op_type": ranked.group(1).lower() if ranked else op_type(name),
+        "op_type": op_type(ranked.group(1) if ranked else name),
         "op_name": _text(op_name) if ranked else name,
         "group_id": group or None,
         "statistic": ranked.group(2) if ranked else "op",
