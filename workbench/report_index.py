@@ -27,13 +27,14 @@ LABELS = {
     "pending": "waiting",
 }
 INDEX_STYLE = """
+main{max-width:1280px;padding:24px}th,td{padding:6px 9px}
 section{background:var(--paper);border:1px solid var(--line);border-radius:10px;padding:6px 22px 16px;margin:22px 0}
 section h2{border:0;margin:.7em 0 .1em;padding:0;overflow-wrap:anywhere}
 section .where{font-size:13px;color:var(--soft);overflow-wrap:anywhere;margin:0 0 .6em}
-td.finding{min-width:260px;max-width:430px;overflow-wrap:anywhere}td .note{font-size:13px;color:var(--soft)}
-td.name{overflow-wrap:anywhere;min-width:120px}.range{display:block;font-size:12px;font-weight:400;color:var(--soft)}
+td.finding{min-width:240px;max-width:430px;overflow-wrap:anywhere}td .note{font-size:13px;color:var(--soft)}
+td.name{overflow-wrap:anywhere;min-width:150px}.range{display:block;font-size:12px;font-weight:400;color:var(--soft)}
 td.when{white-space:nowrap;font-size:13px}
-th.subset{white-space:normal;min-width:84px;max-width:150px;overflow-wrap:anywhere}
+th.subset{white-space:normal;max-width:150px;overflow-wrap:break-word}
 .trends{display:flex;flex-wrap:wrap;gap:14px 26px;margin:.4em 0 .8em}
 .trends div{font-size:13px;color:var(--soft)}.trends svg{display:block}
 .dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
