@@ -11,6 +11,7 @@ from workbench.commands.opening import fill_notebooks
 REPOSITORY = Path(__file__).parents[1]
 RUN = REPOSITORY / "data_samples" / "rehearsal_run"
 EXPLORER_CELL = 14
+TRAINING_CHARTS = 8
 
 pytestmark = [
     pytest.mark.browser,
@@ -61,8 +62,9 @@ def test_dragging_in_the_explorer_moves_the_other_charts(lab):
     page, blocked, errors = lab
     explorer = page.locator(".jp-Cell").nth(EXPLORER_CELL)
     explorer.get_by_role("tab", name="Training").click()
-    chart = explorer.locator(".widget-tab-contents .vega-embed svg:visible").first
-    chart.wait_for(state="visible", timeout=30_000)
+    drawn = explorer.locator(".widget-tab-contents .vega-embed svg:visible")
+    drawn.nth(TRAINING_CHARTS - 1).wait_for(state="visible", timeout=60_000)  # they move each other as they appear
+    chart = drawn.first
     chart.scroll_into_view_if_needed()
     page.wait_for_timeout(1000)
     box = chart.bounding_box()
