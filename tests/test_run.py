@@ -47,6 +47,12 @@ def test_sql_sees_the_tables(recorded):
         run.sql("SELECT * FROM kernels")
 
 
+def test_sql_and_table_agree_where_two_kinds_of_files_tell_of_one_thing(data_samples):
+    run = wb.open_run(data_samples / "data_pipeline_starved", quiet=True)
+    assert run.count("data_ops") > len(run.table("data_ops"))
+    assert run.sql("SELECT count(*) AS n FROM data_ops").n[0] == len(run.table("data_ops"))
+
+
 def test_a_missing_table_says_how_to_collect_it(recorded):
     run = wb.open_run(recorded, quiet=True)
     with pytest.raises(MissingTableError, match="Fix: profile at Level1"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -183,7 +183,7 @@ def _read_source(source: Source, context: FileContext, parts: _Parts) -> list[No
     try:
         if kind.stream is not None:
             return kind.stream(source.path, context, parts.add_rows)
-        return _take(kind.read(source.path, context), source.tables, parts)
+        return _take(kind.read(source.path, context), source, context, parts)
     except CacheWriteError:
         raise  # not the fault of this file
     except WorkbenchError as error:
@@ -193,14 +193,20 @@ def _read_source(source: Source, context: FileContext, parts: _Parts) -> list[No
         return [_whole_file(context.name(source.path), problem, "report it with the file; the other files are read")]
 
 
-def _take(readings: dict[str, Reading], wanted: Collection[str], parts: _Parts) -> list[Note]:
-    notes = []
+def _take(readings: dict[str, Reading], source: Source, context: FileContext, parts: _Parts) -> list[Note]:
+    notes: list[Note] = []
     for name, reading in readings.items():
-        if name not in wanted:
+        if name not in source.tables:
             continue
         notes += reading.notes
         if len(reading.table):
             parts.add_frame(name, reading.table)
+    if source.tables and not notes and not any(len(reading.table) for reading in readings.values()):
+        problem = f"It was recognised as {KINDS_BY_NAME[source.kind].meaning}, but no row of it could be used."
+        fix = "if there should be some, check that the file is whole"
+        notes.append(
+            Note(file=context.name(source.path), where="whole file", problem=problem, lost="all of it", fix=fix)
+        )
     return notes
 
 

@@ -76,6 +76,10 @@ class Ingest:
         """Parquet files of table `name`, read so far."""
         return [self._directory / "parts" / part for e in self.entries(name) for part in e.parts]
 
+    def kinds(self, name: str) -> set[str]:
+        """Kinds of the files that gave rows of table `name`."""
+        return {b.kind for b in self._batches if b.key in self._done and name in self._done[b.key].tables}
+
     def ensure(
         self, names: Collection[str] | None = None, *, at_most_bytes: int | None = None, jobs: int | None, quiet: bool
     ) -> None:

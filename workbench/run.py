@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from workbench.cache import CACHE_VARIABLE, cache_directory, usable_directory
 from workbench.errors import MissingTableError, UnknownContentError, UnreadableFileError
@@ -18,7 +19,7 @@ from workbench.overview import as_html, as_text, missing_tables
 from workbench.readers.combine import combine
 from workbench.readers.discovery import Discovery, Source, discover, relative_name
 from workbench.readers.run_directory import read_run_info
-from workbench.store import query, read_parts
+from workbench.store import query, read_parts, to_arrow
 from workbench.tables import TABLES, Note, table
 
 EAGER_TOTAL_BYTES = 64 << 20  # a run below this is read when it is opened, so that its notes are complete
@@ -160,6 +161,8 @@ class Run:
     def table(self, name: str, *, ranks: Collection[int] | None = None) -> pd.DataFrame:
         """Table `name` as declared in `workbench.tables`, in the order rank, window, file.
 
+        Rows of several files about the same thing are one row (`workbench.readers.combine`).
+
         Args:
             name: one of `run.tables`.
             ranks: leave out the other ranks.
@@ -188,8 +191,14 @@ class Run:
         lacking = [name for name in TABLES if re.search(rf"\b(?:from|join)\s+\"?{name}\b", statement, re.IGNORECASE)]
         for name in {*named, *lacking}:
             self._need(name)
-        parts = {name: self._ingest.parts(name) for name in {*named, *lacking}}
-        return query(statement, parts, scratch=self._ingest.scratch)
+        content = {name: self._content(name) for name in {*named, *lacking}}
+        return query(statement, content, scratch=self._ingest.scratch)
+
+    def _content(self, name: str) -> list[Path] | pa.Table:
+        """Parts of a table; its combined rows where several kinds of files tell of the same things."""
+        if len(self._ingest.kinds(name)) < 2:
+            return self._ingest.parts(name)
+        return to_arrow(self.table(name), table(name))
 
     def _need(self, name: str) -> None:
         self._ingest.ensure([name], jobs=self._jobs, quiet=self._quiet)
@@ -201,7 +210,7 @@ class Run:
             )
 
     def count(self, name: str) -> int:
-        """Rows of table `name` that have been read."""
+        """Rows of table `name` that have been read, before those that tell of the same thing are combined."""
         return sum(entry.rows for entry in self._ingest.entries(name))
 
     def read_all(self, *, quiet: bool | None = None) -> Path:

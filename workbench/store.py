@@ -126,20 +126,23 @@ def _pandas_column(values: pa.ChunkedArray, dtype: str) -> pd.Series:
     return values.to_pandas(types_mapper=lambda _: extension)
 
 
-def query(sql: str, parts_by_table: Mapping[str, Sequence[Path]], *, scratch: Path) -> pd.DataFrame:
-    """Result of a DuckDB query in which each table is a view over its parts.
+def query(sql: str, tables: Mapping[str, Sequence[Path] | pa.Table], *, scratch: Path) -> pd.DataFrame:
+    """Result of a DuckDB query in which each table is a view over its parts, or over Arrow columns.
 
     Args:
         sql: one SELECT statement.
-        parts_by_table: Parquet files of each table that the statement may name.
+        tables: Parquet files, or rows, of each table that the statement may name.
         scratch: directory for results that do not fit into memory.
 
     Raises:
         UnknownParameterError: the statement is wrong.
     """
     with duckdb.connect(config={"memory_limit": QUERY_MEMORY_LIMIT, "temp_directory": str(scratch)}) as connection:
-        for name, parts in parts_by_table.items():
-            files = ", ".join("'" + _literal(p) + "'" for p in parts)
+        for name, content in tables.items():
+            if isinstance(content, pa.Table):
+                connection.register(name, content)
+                continue
+            files = ", ".join("'" + _literal(p) + "'" for p in content)
             columns = ", ".join(f'"{c}"' for c in table(name).column_names)
             connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM read_parquet([{files}])')
         try:
@@ -148,7 +151,7 @@ def query(sql: str, parts_by_table: Mapping[str, Sequence[Path]], *, scratch: Pa
             raise WorkbenchError(f"The query needs too much memory: {error}", fix="aggregate or filter more") from None
         except duckdb.Error as error:
             raise UnknownParameterError(
-                f"The query failed: {error}", fix=f"use the tables {sorted(parts_by_table)} and their columns"
+                f"The query failed: {error}", fix=f"use the tables {sorted(tables)} and their columns"
             ) from None
 
 
