@@ -198,7 +198,7 @@ def _take(readings: dict[str, Reading], source: Source, context: FileContext, pa
     for name, reading in readings.items():
         if name not in source.tables:
             continue
-        notes += reading.notes
+        notes += [note for note in reading.notes if note not in notes]  # tables of a file share their notes
         if len(reading.table):
             parts.add_frame(name, reading.table)
     if source.tables and not notes and not any(len(reading.table) for reading in readings.values()):

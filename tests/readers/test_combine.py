@@ -89,3 +89,14 @@ def test_run_of_an_old_profile_has_one_row_per_step(data_samples, tmp_path, monk
     assert steps.step.tolist() == [1, 2, 3, 4, 5]
     assert steps[["step_us", "computing_us"]].notna().all(axis=None)
     assert steps.free_us.isna().tolist() == [True] + [False] * 4  # step 1: 13.8 + 164.5 ms in a step of 178.2 ms
+
+
+def test_note_on_a_file_of_two_tables_is_shown_once(data_samples, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "job" / "hccl_raw_6.csv"
+    path.parent.mkdir()
+    path.write_bytes((data_samples / OLD / "one_collective/hccl_raw_6.csv").read_bytes()[:700])
+    run = open_run(path.parent)
+    run.read_all(quiet=True)
+    assert [note.where for note in run.notes] == ["line 3"]
+    assert set(run.tables) >= {"collectives", "links"}
