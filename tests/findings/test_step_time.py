@@ -91,6 +91,7 @@ def test_the_rank_whose_input_is_late_and_not_those_that_wait():
     for rank in ranks:
         rank["step_us"] += 30_000  # all wait for rank 2
     ranks[2]["data_wait_us"] += 30_000
+    assert find_data_starved(pd.concat(ranks)) == []  # three of four ranks have their data in time
     found = find_slow_rank(pd.concat(ranks))
     assert [(f.culprit.rank, f.sub_cause) for f in found] == [(2, "data_wait")]
     assert found[0].saves_us_per_step == pytest.approx(30_000, rel=0.05)

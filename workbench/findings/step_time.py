@@ -29,36 +29,35 @@ FOUND_ELSEWHERE = ("checkpoint", "eval", "compile", "profile")  # have rules of 
 
 
 def find_data_starved(training_steps: pd.DataFrame) -> list[Finding]:
-    """One finding if the typical step waits for its batch, on the rank that waits longest."""
+    """One finding if the typical step of the typical rank waits for its batch. A single such rank is a slow rank."""
     ranks = rank_step_times(training_steps)
-    ranks = ranks[ranks["step_us"] > 0]
-    share = ranks["data_wait_us"] / ranks["step_us"]
-    if ranks.empty or share.max() < WAIT_SHARE_WARNING:
+    ranks = ranks[ranks["step_us"] > 0].assign(share=lambda r: r["data_wait_us"] / r["step_us"]).sort_values("share")
+    if ranks.empty:
         return []
-    worst = ranks.loc[share.idxmax()]
-    above = int((share >= WAIT_SHARE_WARNING).sum())
-    wait_us, worst_share = float(worst["data_wait_us"]), float(share.max())
-    severity: Severity = "critical" if worst_share >= WAIT_SHARE_CRITICAL else "warning"
+    typical = ranks.iloc[(len(ranks) - 1) // 2]
+    share, wait_us = float(typical["share"]), float(typical["data_wait_us"])
+    if share < WAIT_SHARE_WARNING:
+        return []
+    severity: Severity = "critical" if share >= WAIT_SHARE_CRITICAL else "warning"
+    above = int((ranks["share"] >= WAIT_SHARE_WARNING).sum())
     return [
         Finding(
             cause="data_starved",
             playbook="T6",
             severity=severity,
             confidence="high",
-            title=f"The typical step waits {wait_us / 1e3:.1f} ms of {worst['step_us'] / 1e3:.1f} ms "
-            f"({worst_share:.0%}) for its batch.",
+            title=f"The typical step waits {wait_us / 1e3:.1f} ms of {typical['step_us'] / 1e3:.1f} ms ({share:.0%}) "
+            "for its batch.",
             fix="Find the slowest operator of the data pipeline (explore/data), then raise num_parallel_workers, "
             "convert to MindRecord, or move work out of Python.",
-            source="median wait over steady steps; threshold ours",
-            culprit=Culprit(rank=int(worst["rank_id"])),
+            source="median wait over steady steps of the median rank; threshold ours",
             saves_us_per_step=wait_us,
             evidence=(
-                Evidence(fact="data-wait share of the typical step", value=worst_share, unit="share",
-                         table="training_steps", where=f"rank {worst['rank_id']:.0f}"),
-                Evidence(fact="ranks above the threshold", value=above, unit="ranks"),
+                Evidence(fact="data-wait share of the typical step", value=share, unit="share", table="training_steps"),
+                Evidence(fact=f"ranks above the threshold, of {len(ranks)}", value=above, unit="ranks"),
             ),
         )
-    ]  # fmt: skip
+    ]
 
 
 def find_stall_steps(training_steps: pd.DataFrame, events: pd.DataFrame | None = None) -> list[Finding]:
