@@ -101,7 +101,9 @@ def _step_time_row(slowest: pd.Series, ranks: int) -> tuple[str, float, str, str
     ms = {q: slowest[f"{q}_us"] / 1e3 for q in ("p5", "p95", "p99")}
     left_out = slowest["compiled_steps"] + slowest["warmup_steps"]
     note = f"5 to 95 %: {ms['p5']:,.0f} to {ms['p95']:,.0f} ms, 99 %: {ms['p99']:,.0f} ms"
-    note += f"; {left_out:.0f} first steps left out" + (f"; slowest of {ranks} ranks" if ranks > 1 else "")
+    note += f"; without {left_out:.0f} warm-up or compiling steps" + (
+        f"; slowest of {ranks} ranks" if ranks > 1 else ""
+    )
     return "step time, median", slowest["median_us"] / 1e3, "ms", note
 
 

@@ -71,7 +71,7 @@ def changes_chart(changes: pd.DataFrame, *, metric: str = "loss") -> AnyChart:
     numbers = [alt.Tooltip(f"{c}:Q", format="+.4f") for c in ("change", "low", "high")]
     interval = base.mark_rule(strokeWidth=2).encode(alt.X("low:Q", title=x_title), alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("change:Q", title=x_title),
+        x=alt.X("change:Q", title=x_title, axis=alt.Axis(tickCount=8)),
         tooltip=["subset:N", *numbers, alt.Tooltip("p_holm:Q", format=".3g"), "verdict:N"],
     )
     zero = rows.mark_rule(color=BLUE, strokeDash=[3, 3]).encode(x=alt.datum(0.0))

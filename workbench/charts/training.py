@@ -115,15 +115,12 @@ def group_ratio_chart(ratios: pd.DataFrame) -> AnyChart:
 
 
 def step_time_chart(timed: pd.DataFrame, outliers: pd.DataFrame) -> AnyChart:
-    """Wall time of each step (rank_id, step, wall_us), log scale; stalled steps coloured by what took the time."""
+    """Wall time of the job's steps (step, wall_us), log scale; stalled steps coloured by what took the time."""
     if not timed["wall_us"].notna().any():
         return empty_chart("Step time")
-    ranks = timed["rank_id"].nunique()
-    base = alt.Chart(timed.assign(wall_ms=timed["wall_us"] / 1e3))
     y = alt.Y("wall_ms:Q", title="step time with callbacks (ms, log scale)", scale=LOG, axis=LOG_AXIS)
-    line = base.mark_line(strokeWidth=1, color=GREY, opacity=0.9 if ranks == 1 else 0.4).encode(
-        x=STEP, y=y, detail="rank_id:N"
-    )
+    base = alt.Chart(timed[["step"]].assign(wall_ms=timed["wall_us"] / 1e3))
+    line = base.mark_line(strokeWidth=1, color=GREY).encode(x=STEP, y=y)
     if outliers.empty:
         return line.properties(title=_title("Step time", "no stalled step"))
     lost_s = outliers["excess_us"].sum() / 1e6

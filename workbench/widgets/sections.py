@@ -178,8 +178,7 @@ def efficiency(tables: Tables) -> Part:
 def step_times(tables: Tables) -> Part:
     """Wall time of each step, stalls coloured by their cause."""
     steps = tables["training_steps"]
-    timed = step_time.timed_steps(steps)
-    slowest = timed.loc[timed.groupby("step")["wall_us"].idxmax().dropna()]
+    slowest = step_time.timed_steps(steps).groupby("step", as_index=False)["wall_us"].max()
     stalls = step_time.job_outliers(step_time.step_outliers(steps, tables.get("events")))
     return charts.step_time_chart(downsample(slowest, ["wall_us"]), stalls)
 
