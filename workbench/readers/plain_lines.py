@@ -49,8 +49,7 @@ def read_lines(
     text, more = decode_to_utf8(data, file)
     lines = text.decode().split("\n")
     records: list[T] = []
-    numbers: list[int] = []
-    bad: list[int] = []
+    numbers, bad = list[int](), list[int]()
     for number, line in enumerate(lines[:-1], 1):
         stripped = line.strip()
         record = parse(stripped) if stripped else None
