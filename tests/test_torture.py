@@ -73,7 +73,8 @@ def check_directory(root: Path, damages: dict[Path, str]) -> None:
     silent = [
         (str(batch.sources[0].path), damages[batch.sources[0].path])
         for batch in run._ingest._batches
-        if batch.sources[0].tables == KINDS_BY_NAME[batch.kind].tables  # no better file of the same capture
+        if batch.sources[0].tables
+        and batch.sources[0].tables == KINDS_BY_NAME[batch.kind].tables  # no better file of the same capture
         and not run._ingest._done[batch.key].tables
         and batch.sources[0].path.name not in noted
         and batch.sources[0].path not in unknown
