@@ -21,6 +21,7 @@ CONFIDENCES = ("high", "medium", "low")
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
 COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
+CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -93,7 +94,7 @@ class Diagnosis:
         rests = f"<p style='color:#57606a'>{html.escape(_rests_on(self))}</p>"
         if not self.causes:
             return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
-        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
+        head = "".join(f"<th style='{CELL}'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
         rows = "".join(_html_row(f) for f in self.causes)
         return f"<table style='width:100%'><tr>{head}</tr>{rows}</table>{rests}"
 
@@ -182,9 +183,7 @@ def _html_row(finding: Finding) -> str:
     word = f"<b style='color:{COLOURS[finding.severity]}'>{finding.severity}</b>"
     what = f"{html.escape(finding.title)}<details><summary>evidence</summary><ul>{facts}</ul></details>"
     todo = f"{html.escape(finding.fix)} <span style='color:#57606a'>({html.escape(finding.playbook)})</span>"
-    cells = "".join(
-        f"<td style='text-align:left;vertical-align:top;white-space:normal'>{c}</td>" for c in (word, what, saves, todo)
-    )
+    cells = "".join(f"<td style='{CELL}'>{c}</td>" for c in (word, what, saves, todo))
     return f"<tr>{cells}</tr>"
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from workbench.analyses.evaluation import ALL_SUBSETS, checkpoints_in_order
 from workbench.analyses.summaries import efficiency_summary, quality_summary, stability_summary
-from workbench.findings.diagnosis import Diagnosis
+from workbench.findings.diagnosis import CELL, Diagnosis
 from workbench.findings.finding import Finding
 
 LAYERS = ("quality", "stability", "efficiency")
@@ -37,9 +37,9 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td style='text-align:left;font-weight:600'>{html.escape(str(r.layer).capitalize())}</td>"
-            f"<td style='text-align:left'><b style='color:{COLOURS[str(r.word)]}'>{html.escape(str(r.word))}</b></td>"
-            f"<td style='text-align:left;white-space:normal'>{html.escape(str(r.sentence))}</td></tr>"
+            f"<tr><td style='{CELL};font-weight:600'>{html.escape(str(r.layer).capitalize())}</td>"
+            f"<td style='{CELL}'><b style='color:{COLOURS[str(r.word)]}'>{html.escape(str(r.word))}</b></td>"
+            f"<td style='{CELL}'>{html.escape(str(r.sentence))}</td></tr>"
             for r in self.lines.itertuples()
         )
         return f"<table style='font-size:15px'>{rows}</table>"
