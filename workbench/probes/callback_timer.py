@@ -7,12 +7,16 @@ object, for the time of the training) and timed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mindspore.train import Callback, RunContext
 
+from workbench.probes.run_writer import RunWriter
+
+LONG_CALL_US = 10_000.0  # calls that take longer become events
 HOOKS = (
     "on_train_epoch_begin",
     "on_train_step_begin",
@@ -99,3 +103,22 @@ class CallbackTimer:
             )
 
         return timed
+
+
+def record_calls(writer: RunWriter, calls: Sequence[CallbackCall], step: int) -> None:
+    """Write an event for each checkpoint that was saved, and for each other long call.
+
+    Inline evaluations are left out: they record themselves.
+    """
+    for call in calls:
+        kind = "checkpoint" if call.checkpoint else "callback"
+        if kind == "callback" and (call.duration_us < LONG_CALL_US or call.callback.startswith("InlineEval")):
+            continue
+        writer.event(
+            kind,
+            start_ns=call.start_ns,
+            duration_us=call.duration_us,
+            step=step,
+            name=os.path.basename(call.checkpoint) if call.checkpoint else call.callback,
+            detail={"callback": call.callback, "hook": call.hook, "file": call.checkpoint},
+        )

@@ -26,21 +26,20 @@ from mindspore import nn
 from mindspore.train import Callback, RunContext
 
 from workbench.errors import UnknownParameterError
-from workbench.probes.callback_timer import CallbackCall, CallbackTimer
+from workbench.probes.callback_timer import CallbackTimer, record_calls
 from workbench.probes.data_profile import PipelineProfiler
 from workbench.probes.profile_capture import ProfileWindow
 from workbench.probes.run_writer import RunWriter, flatten
 from workbench.probes.signals import (
     ParameterNorms,
     StepSignals,
-    group_norms,
+    device_memory,
     layer_group,
     learning_rate,
+    norm_fields,
     read_outputs,
 )
 from workbench.probes.train_step import RecordedStep
-
-LONG_CALL_US = 10_000.0  # other callbacks that take longer become events
 
 
 class Recorder(Callback):
@@ -63,6 +62,20 @@ class Recorder(Callback):
         first_step: number of the first step, when resuming.
     """
 
+    # state of a training; a step's own part is set anew by `_begin_step` and `_take_signals`
+    _network: nn.Cell | None = None
+    _optimizer: nn.Optimizer | None = None
+    _parameter_norms: ParameterNorms | None = None
+    _pipeline: PipelineProfiler | None = None
+    _graphs = 0
+    _eval_start_ns = 0
+    _batch: Sequence[Any] = ()
+    _signals: StepSignals | None = None
+    _rate: float | None = None
+    _data_wait_us: float | None = None
+    _callbacks_us: float | None = None
+    _run_begin = _run_end = _step_begun_at = 0  # perf_counter_ns
+
     def __init__(
         self,
         run_dir: str | os.PathLike[str],
@@ -82,11 +95,6 @@ class Recorder(Callback):
         first_step: int = 1,
     ) -> None:
         super().__init__()
-        if evaluation and str(evaluation.get("task", "")).startswith("__main__"):
-            raise UnknownParameterError(
-                f"The evaluation task {evaluation['task']!r} lives in the training script itself.",
-                fix="move the function to a module that another process can import, and name that module",
-            )
         rank_id, world_size = job_place()
         self.writer = RunWriter(run_dir, rank_id=rank_id, world_size=world_size)
         self._info: dict[str, object] = {
@@ -95,31 +103,18 @@ class Recorder(Callback):
             "data_fingerprint": data_fingerprint,
             "tags": list(tags),
             "checkpoint_dir": checkpoint_dir,
-            "evaluation": dict(evaluation) if evaluation else None,
+            "evaluation": evaluation_plan(evaluation),
             "steps_total": steps_total,
         }
         self._window = ProfileWindow(self.writer, *profile_steps) if profile_steps else None
         self._profile_data = profile_data
-        self._pipeline: PipelineProfiler | None = None
         self._parameter_norms_every = parameter_norms_every
-        self._parameter_norms: ParameterNorms | None = None
         self._group_of = group_of
         self._count_tokens = count_tokens or (lambda batch: float(np.prod(batch[0].shape)))
         self._timer = CallbackTimer(before_step_begin=self._close_wait, before_step_end=self._close_run)
         self._process = psutil.Process()
-        self._on_device = ms.get_context("device_target") != "CPU"
-        self._network: nn.Cell | None = None
-        self._optimizer: nn.Optimizer | None = None
-        self._rate: float | None = None
-        self._started = False
-        self._run_begin = self._run_end = self._step_begun_at = 0
-        self._data_wait_us: float | None = None
-        self._graphs = 0
-        self._signals: StepSignals | None = None
-        self._callbacks_us: float | None = None
-        self._batch: Sequence[Any] = ()
-        self._eval_start_ns = 0
         self.step = first_step - 1
+        self._started = False
 
     # context: `Model.train` enters and leaves its callbacks, a hand-written loop does it with `with`
     def __enter__(self) -> Recorder:
@@ -285,32 +280,13 @@ class Recorder(Callback):
             "callbacks_us": self._callbacks_us,
             "compiled": compiled,
             "host_memory_bytes": float(self._process.memory_info().rss),
-            **self._device_memory(),
-            **self._norms(signals),
+            **device_memory(),
+            **norm_fields(signals, self._parameter_norms, self._group_of, self.step),
             **values,
         }
         self.writer.step(record)
         if self._window:
             self._window.end_step(self.step)
-
-    def _norms(self, signals: StepSignals) -> dict[str, object]:
-        if signals.gradient_norms is None:
-            return {}
-        norms = self._parameter_norms.update(self.step) if self._parameter_norms else None
-        gradients = group_norms(signals.names, signals.gradient_norms, self._group_of)
-        parameters = group_norms(self._parameter_norms.names, norms, self._group_of) if self._parameter_norms else {}
-        return {
-            "parameter_norm": None if norms is None else float(np.sqrt(np.sum(norms**2))),
-            "groups": {g: [_json_number(n), parameters.get(g)] for g, n in gradients.items()},
-        }
-
-    def _device_memory(self) -> dict[str, object]:
-        if not self._on_device:  # the counters of a CPU run are always 0
-            return {}
-        return {
-            "device_allocated_bytes": float(ms.runtime.memory_allocated()),
-            "device_reserved_bytes": float(ms.runtime.memory_reserved()),
-        }
 
     def _note_compile(self, run_us: float) -> bool:
         graphs = len(getattr(self._network, "compile_cache", ()))
@@ -329,24 +305,29 @@ class Recorder(Callback):
         return compiled
 
     def _record_calls(self) -> None:
-        """Turn the other callbacks' calls since the last step into events, and their sum into `callbacks_us`."""
         calls = self._timer.take_calls()
         self._callbacks_us = sum(c.duration_us for c in calls) if self.step > 0 else None
-        for call in calls:
-            if call.checkpoint:
-                self._call_event("checkpoint", call, os.path.basename(call.checkpoint))
-            elif call.duration_us >= LONG_CALL_US and not call.callback.startswith("InlineEval"):
-                self._call_event("callback", call, call.callback)
-
-    def _call_event(self, kind: str, call: CallbackCall, name: str) -> None:
-        detail = {"callback": call.callback, "hook": call.hook, "file": call.checkpoint}
-        self.writer.event(
-            kind, start_ns=call.start_ns, duration_us=call.duration_us, step=self.step, name=name, detail=detail
-        )
+        record_calls(self.writer, calls, self.step)
 
     def _environment(self) -> dict[str, object]:
         graph = ms.get_context("mode") == ms.GRAPH_MODE
         return {"device_target": ms.get_context("device_target"), "mode": "graph" if graph else "pynative"}
+
+
+def evaluation_plan(evaluation: Mapping[str, object] | None) -> dict[str, object] | None:
+    """The evaluation task as run.json keeps it.
+
+    Raises:
+        UnknownParameterError: the task lives in the training script, where no other process can import it from.
+    """
+    if not evaluation:
+        return None
+    if str(evaluation.get("task", "")).startswith("__main__"):
+        raise UnknownParameterError(
+            f"The evaluation task {evaluation['task']!r} lives in the training script itself.",
+            fix="move the function to a module that another process can import, and name that module",
+        )
+    return dict(evaluation)
 
 
 def job_place() -> tuple[int, int]:
@@ -354,7 +335,3 @@ def job_place() -> tuple[int, int]:
     if ms.communication.GlobalComm.INITED:
         return ms.communication.get_rank(), ms.communication.get_group_size()
     return int(os.environ.get("RANK_ID", "0")), int(os.environ.get("RANK_SIZE", "1"))
-
-
-def _json_number(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -15,7 +15,8 @@ from pathlib import Path
 import mindspore as ms
 from mindspore.train import CheckpointConfig, Model, ModelCheckpoint
 
-from workbench.probes.corpus import fingerprint, held_out_samples, load_documents
+from workbench.files import RunFiles
+from workbench.probes.corpus import Document, Sample, fingerprint, held_out_samples, load_documents
 from workbench.probes.evaluation import EvaluationTask
 from workbench.probes.inline_evaluation import InlineEvaluation
 from workbench.probes.language_model import ByteTransformer, ModelConfig, NextTokenLoss, WarmupCosine, adamw
@@ -24,6 +25,7 @@ from workbench.probes.text_dataset import token_pipeline, training_samples, writ
 from workbench.probes.train_step import RecordedStep
 
 EVALUATION_TASK = "workbench.probes.rehearsal:evaluation_task"
+SHORTEST_PROFILED_STEPS = 30
 DEFAULT_WEIGHTS = {"python": 0.35, "english": 0.3, "arithmetic": 0.2, "chinese": 0.15}
 
 
@@ -95,30 +97,35 @@ def train(run_dir: Path, config: RehearsalConfig) -> None:
         adamw(network, schedule, weight_decay=config.weight_decay),
         clip_norm=config.clip_norm,
     )
-    recorder = Recorder(
+    recorder = _recorder(run_dir, config, fingerprint(documents))
+    callbacks = [recorder]
+    if rank_id == 0:
+        inline = EvaluationTask(network=network, subsets=_inline_samples(documents, config))
+        callbacks += [InlineEvaluation(inline, recorder, every=config.inline_every), _checkpoints(run_dir, config)]
+    Model(step).train(1, dataset, callbacks=callbacks)
+
+
+def _recorder(run_dir: Path, config: RehearsalConfig, data: str) -> Recorder:
+    return Recorder(
         run_dir,
         config=asdict(config),
         seeds={"all": config.seed},
-        data_fingerprint=fingerprint(documents),
+        data_fingerprint=data,
         tags=["rehearsal"],
         evaluation={"task": EVALUATION_TASK, "arguments": task_arguments(config)},
         steps_total=config.steps,
         profile_steps=config.profile_steps,
         profile_data=True,
     )
-    callbacks = [recorder]
-    if rank_id == 0:
-        inline = EvaluationTask(
-            network=network,
-            subsets=held_out_samples(
-                documents,
-                context_length=config.model.context_length,
-                per_subset=config.inline_samples_per_subset,
-                seed=config.seed,
-            ),
-        )
-        callbacks += [InlineEvaluation(inline, recorder, every=config.inline_every), _checkpoints(run_dir, config)]
-    Model(step).train(1, dataset, callbacks=callbacks)
+
+
+def _inline_samples(documents: Sequence[Document], config: RehearsalConfig) -> dict[str, list[Sample]]:
+    return held_out_samples(
+        documents,
+        context_length=config.model.context_length,
+        per_subset=config.inline_samples_per_subset,
+        seed=config.seed,
+    )
 
 
 def _checkpoints(run_dir: Path, config: RehearsalConfig) -> ModelCheckpoint:
@@ -132,8 +139,7 @@ def _checkpoints(run_dir: Path, config: RehearsalConfig) -> ModelCheckpoint:
     return ModelCheckpoint(prefix="rehearsal", directory=str(run_dir / "checkpoints"), config=policy)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line of the training process."""
+def _parser() -> argparse.ArgumentParser:
     defaults = RehearsalConfig()
     parser = argparse.ArgumentParser(description="Train the rehearsal model and record the run.")
     parser.add_argument("run", type=Path, help="run directory to write")
@@ -149,19 +155,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-profile", action="store_true")
     parser.add_argument("--pynative", action="store_true", help="PyNative instead of graph mode (4-13 times slower)")
     parser.add_argument("--distributed", action="store_true", help="data parallel; start me with msrun")
-    arguments = parser.parse_args(argv)
-    run_dir = arguments.run.absolute()
-    run_dir.mkdir(parents=True, exist_ok=True)
-    work_dir = run_dir / ".workbench" / f"compiler_{os.environ.get('RANK_ID', '0')}"
-    work_dir.mkdir(parents=True, exist_ok=True)
-    os.chdir(work_dir)  # MindSpore leaves compiler output in the working directory
-    ms.set_device("CPU")
-    if arguments.distributed:
-        ms.communication.init()
-        ms.set_auto_parallel_context(
-            parallel_mode="data_parallel", gradients_mean=True, device_num=ms.communication.get_group_size()
-        )
-    config = RehearsalConfig(
+    return parser
+
+
+def _config(arguments: argparse.Namespace) -> RehearsalConfig:
+    defaults = RehearsalConfig()
+    too_short = arguments.steps < SHORTEST_PROFILED_STEPS
+    return RehearsalConfig(
         steps=arguments.steps,
         checkpoints=arguments.checkpoints,
         batch_size=arguments.batch_size,
@@ -170,10 +170,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         warmup_steps=min(defaults.warmup_steps, max(arguments.steps // 10, 1)),
         seed=arguments.seed,
         samples_per_subset=arguments.samples_per_subset,
-        profile_steps=None if arguments.no_profile or arguments.steps < 30 else defaults.profile_steps,
+        profile_steps=None if arguments.no_profile or too_short else defaults.profile_steps,
         pynative=arguments.pynative,
     )
-    train(run_dir, config)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line of the training process."""
+    arguments = _parser().parse_args(argv)
+    run_dir = arguments.run.absolute()
+    work_dir = RunFiles(run_dir).cache / f"compiler_{os.environ.get('RANK_ID', '0')}"
+    work_dir.mkdir(parents=True, exist_ok=True)
+    os.chdir(work_dir)  # MindSpore leaves compiler output in the working directory
+    ms.set_device("CPU")
+    if arguments.distributed:
+        ms.communication.init()
+        ms.set_auto_parallel_context(
+            parallel_mode="data_parallel", gradients_mean=True, device_num=ms.communication.get_group_size()
+        )
+    train(run_dir, _config(arguments))
     return 0
 
 

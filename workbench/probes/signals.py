@@ -123,3 +123,28 @@ def group_norms(names: Sequence[str], norms: np.ndarray | None, group_of: Callab
         group = group_of(name)
         squares[group] = squares.get(group, 0.0) + float(norm) ** 2
     return {group: float(np.sqrt(total)) for group, total in squares.items()}
+
+
+def norm_fields(
+    signals: StepSignals, parameter_norms: ParameterNorms | None, group_of: Callable[[str], str], step: int
+) -> dict[str, object]:
+    """Fields of a step's record: `parameter_norm`, and `groups` as {group: [gradient norm, parameter norm]}."""
+    if signals.gradient_norms is None:
+        return {}
+    norms = parameter_norms.update(step) if parameter_norms else None
+    gradients = group_norms(signals.names, signals.gradient_norms, group_of)
+    parameters = group_norms(parameter_norms.names, norms, group_of) if parameter_norms else {}
+    return {
+        "parameter_norm": None if norms is None else float(np.sqrt(np.sum(norms**2))),
+        "groups": {g: [n if np.isfinite(n) else None, parameters.get(g)] for g, n in gradients.items()},
+    }
+
+
+def device_memory() -> dict[str, object]:
+    """Fields of a step's record: bytes allocated and reserved on the device; none on CPU, whose counters stay 0."""
+    if ms.get_context("device_target") == "CPU":
+        return {}
+    return {
+        "device_allocated_bytes": float(ms.runtime.memory_allocated()),
+        "device_reserved_bytes": float(ms.runtime.memory_reserved()),
+    }
