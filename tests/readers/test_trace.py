@@ -245,6 +245,37 @@ def test_sniffing(name, head, is_trace):
     assert sniff_trace(Path(name), head) is is_trace
 
 
+def test_kineto_sample(data_samples):
+    """A real trace whose base time stands after the events."""
+    path = next((data_samples / "kineto_cpu_only").glob("*.gz"))
+    reading = read_trace(path, FileContext(rank_id=34))["trace_events"]
+    table = reading.table.set_index(["name", "start_ns"])
+    assert reading.notes == []
+    assert len(table) == 16  # counted in the file
+    base = 1719853884000000000
+    first = table.loc[("gloo:all_reduce", base + 1212075548353304)]
+    assert (first.duration_ns, first.layer, first.track) == (
+        173209713,
+        "pyper:trainer:8:2",
+        "thread 3553 (pt_main_thread)",
+    )
+    span = table.loc[("PyTorch Profiler (0)", base + 1212075525586016)]
+    assert (span.duration_ns, span.layer, span.track) == (1289526102, "Spans", "PyTorch Profiler")
+
+
+def test_cpu_profile_sample(data_samples):
+    """MindSpore 2.10 on a CPU: times as text, the only layers are CPU OP and Scope Layer."""
+    path = next((data_samples / "cpu_profile").rglob("trace_view.json"))
+    reading = read_trace(path, FileContext())["trace_events"]
+    whole = [e for e in json.loads(path.read_text()) if e["ph"] == "X"]
+    assert reading.notes == []
+    assert len(reading.table) == len(whole)
+    assert set(reading.table.layer) == {"CPU OP", "Scope Layer"}
+    last = whole[-1]
+    assert reading.table.start_ns.iloc[-1] == int(last["ts"].replace(".", ""))
+    assert reading.table.duration_ns.iloc[-1] == int(last["dur"].replace(".", ""))
+
+
 SAMPLES = {
     "Ascend-msinsight/data/pytorch/text/level1/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json": (
         4384,

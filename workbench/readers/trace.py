@@ -72,7 +72,7 @@ def stream_trace(path: Path, context: FileContext, sink: Sink) -> list[Note]:
             raise UnreadableFileError(
                 f"{context.name(path)} has no list of trace events.", fix="collect or copy the trace again"
             )
-        base = _BASE.search(tail.header)
+        base = _BASE.search(tail.header) or _BASE.search(tail.footer)
         spool.seek(0)
         for group in _groups(spool) if rows else ():
             sink(TRACE_EVENTS.name, _finished(group, threads, context, int(base[1]) if base else 0))

@@ -71,9 +71,10 @@ class Chunk:
 
 @dataclass(kw_only=True)
 class Tail:
-    """How the list of events ended."""
+    """What surrounds the list of events, and how it ended."""
 
     header: bytes = b""  # what stands before the list
+    footer: bytes = b""  # what stands after it
     bytes_read: int = 0
     closed: bool = True  # False: the file breaks off inside the list
     stream_error: str = ""  # why decompressing or reading stopped
@@ -135,7 +136,7 @@ def read_chunks(stream: BinaryIO, tail: Tail, size: int = CHUNK_BYTES) -> Iterat
 
     Args:
         stream: the open file.
-        tail: filled in while reading: what stood before the list, and how it ended.
+        tail: filled in while reading: what stands around the list, and how it ended.
         size: bytes per chunk.
     """
     source = blocks(stream, tail, size)
@@ -200,9 +201,11 @@ def _last(buffer: bytes, offset: int, tail: Tail) -> Chunk:
             break
         events = decode(buffer[:at])
         if events is not None:
+            tail.footer = buffer[at:]
             return Chunk(text=buffer[:at], events=events)
     closing = re.search(rb"\}\s*\]\s*(?:\}|,\s*\"[^{}]*\})?\s*\Z", buffer)
     tail.closed = closing is not None
+    tail.footer = closing[0] if closing else b""
     return salvage(buffer[: closing.start() + 1] if closing else buffer, offset, is_last=True)[0]
 
 
