@@ -25,8 +25,9 @@ from workbench.files import write_json_atomic
 from workbench.readers.discovery import FileKey, Source
 from workbench.tables import Note
 
-PARALLEL_BYTES = 64 << 20  # below, starting worker processes costs more than it saves
-PARALLEL_FILES = 256  # many small files, likewise
+BYTES_PER_SECOND = 150e6  # one process, measured on traces; CSV and JSON tables are a little slower
+SECONDS_PER_FILE = 0.004  # on top of that, measured on small CSV files
+PARALLEL_SECONDS = 4.0  # of work: below, starting worker processes costs more than it saves
 STALE_SECONDS = 600.0  # another process may still be reading what this one finds outdated
 
 
@@ -151,10 +152,8 @@ def _parallel(batches: list[Batch], jobs: int | None) -> joblib.Parallel:
     configured = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     if jobs is not None or configured.n_jobs != 1:
         return configured
-    is_much = (
-        sum(b.size_bytes for b in batches) >= PARALLEL_BYTES or sum(len(b.sources) for b in batches) >= PARALLEL_FILES
-    )
-    cores = joblib.cpu_count() if is_much else 1
+    seconds = sum(b.size_bytes / BYTES_PER_SECOND + len(b.sources) * SECONDS_PER_FILE for b in batches)
+    cores = joblib.cpu_count() if seconds >= PARALLEL_SECONDS else 1
     return joblib.Parallel(n_jobs=min(cores, len(batches)), return_as="generator_unordered")
 
 

@@ -6,7 +6,7 @@ import html
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from workbench.readers.discovery import KINDS_BY_NAME, Source
+from workbench.readers.discovery import Source
 from workbench.tables import TABLES, Note
 
 COSTS: dict[str, str] = {
@@ -89,11 +89,19 @@ def as_text(title: str, sources: Sequence[Source], coverage: dict, notes: Sequen
         lines.append(f"  {unknown} other file(s) that no reader knows")
     if coverage["missing"]:
         lines.append("Missing, what that costs, and what collects it:")
-        lines += [f"  {m['table']}: {m['costs']}. To have it: {m['collect_with']}" for m in coverage["missing"]]
+        lines += [line for fix, tables in _by_fix(coverage["missing"]) for line in (*tables, f"    → {fix}")]
     if notes:
         lines.append(f"{len(notes)} note(s) on what could not be used (run.notes has all):")
         lines += [f"  {plain(str(note))}" for note in notes[:SHOWN_NOTES]]
     return "\n".join(lines)
+
+
+def _by_fix(missing: list[dict[str, str]]) -> list[tuple[str, list[str]]]:
+    """Missing tables that one setting collects, together: (setting, lines on the tables)."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for entry in missing:
+        lines[entry["collect_with"]].append(f"  {entry['table']}: {entry['costs']}")
+    return list(lines.items())
 
 
 def as_html(title: str, sources: Sequence[Source], coverage: dict, notes: Sequence[Note]) -> str:
@@ -115,8 +123,3 @@ def as_html(title: str, sources: Sequence[Source], coverage: dict, notes: Sequen
         head = "<tr><th>file</th><th>where</th><th>problem</th><th>lost</th><th>fix</th></tr>"
         parts.append(f"<details open><summary>{len(notes)} notes</summary><table>{head}{problems}</table></details>")
     return "".join(parts)
-
-
-def kind_meaning(name: str) -> str:
-    """One line on a kind of file."""
-    return KINDS_BY_NAME[name].meaning
