@@ -1,6 +1,7 @@
 """Real logs and the diagnosis cases, with values read by eye; and laws that hold for damaged logs."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +111,21 @@ def test_loss_files_without_a_last_line_end(shared_log):
     assert (len(edcn), edcn.loss.tolist()[-1]) == (80, 0.6901670694351196)
     deepfm = steps(shared_log(f"{XIDIAN}/DeepFM_Avazu/result/movie/loss.log"))
     assert (len(deepfm), deepfm.step.tolist()[-1], deepfm.loss.tolist()[-1]) == (26, 26 * 79, 0.35079121589660645)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "last_step", "last_loss"),
+    [
+        ("lpcnet_slow_data.log", 3, 3 * 40587, 2.5889015197753906),
+        ("edcn_loss.log", 80, 80, 0.6901670694351196),
+        ("llama2_13b_broken_norms.log", 5, 5, 8.867),
+        ("health_monitor.log", 2, 2, 0.0),
+    ],
+)
+def test_shipped_logs(data_samples, name, rows, last_step, last_loss):
+    path = data_samples / "training_logs" / name
+    table = steps(read_log(path, FileContext()))
+    assert (len(table), table.step.tolist()[-1], table.loss.tolist()[-1]) == (rows, last_step, last_loss)
 
 
 def test_case_01_learning_rate_crosses_zero(shared_log):
@@ -237,7 +253,7 @@ LINE = (
 LOG = "".join(LINE.format(n, n, 10 - n / 10) for n in range(1, 31)).encode()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.integers(min_value=0, max_value=len(LOG)))
 def test_cut_anywhere_keeps_the_lines_before(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("cut") / "worker_0.log"
@@ -258,7 +274,7 @@ def test_cut_anywhere_keeps_the_lines_before(tmp_path_factory, cut):
         assert set(table.learning_rate.dropna()) <= {1e-05}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.binary(min_size=1, max_size=60), st.integers(min_value=0, max_value=len(LOG) - 1), st.booleans())
 def test_garbage_spoils_only_the_line_it_is_in(tmp_path_factory, garbage, position, own_line):
     line = LOG[:position].count(b"\n")
@@ -274,6 +290,51 @@ def test_garbage_spoils_only_the_line_it_is_in(tmp_path_factory, garbage, positi
     for n in range(1, 31):
         if n - 1 != line:
             assert found[n] == round(10 - n / 10, 3)
+
+
+REST = (
+    "epoch: 1 step: 3, loss is 0.3\n"
+    "Train epoch time: 784.468 ms, per step time: 261.489 ms (data time: 1.737 ms)\n"
+    "Eval result: {'P': {'loss': 10.1}}, eval time is 2.9 s.\n{'loss': 1.6, 'learning_rate': 1e-05, 'epoch': 1.0}\n"
+    "{'eval_loss': 2.31, 'eval_runtime': 41.3, 'epoch': 1.0}\n"
+    "  3%|x| 120/4000 [03:10<1:42:11]\r 4%|y| 121/4000 [03:11]\n"
+    " [2025-03-02 10:19:42] iteration       40/   25000 | elapsed time per iteration (ms): 27012.5 | lm loss: 9.1 |\n"
+    ""
+    "    forward-backward ....: (1371.20, 1398.44)\n  lr ......... 3e-05\n"
+    "step: 440  loss:  5.2553  memory: 49.66GiB(52.28%)  tps: 5,868  mfu: 34.36%\n"
+    "epoch=0/micro_step=40/global_step=40, CurrSamplesPerSec=3.99, MemAllocated=17.42GB\n"
+    "Device MOC memory size: 62432M\nUsed peak memory usage (without fragments): 48874M\n"
+    "channel_name: 29475464;\nhave_sent: 390;\nhost_queue: 0, 0, 1;\n"
+    "2025-05-09-13:23:00.179.611 -> 2025-05-09-13:23:00.181.784\nTotalTime = 12.526, [16]\n[parse]: 0.0277\n"
+    "{'batch_size': 32,\n 'lr': 0.0005}\nEI0002: notify from remote rank [3].\n......Saving ckpt......\n"
+    "Finish saving ckpt of epoch 1 step 100 using 397.751 seconds\nValueError: bad shape\n"
+    "Start compiling 'Net.construct' and\nEnd compiling 'Net.construct'.\n"
+)
+EVERYTHING = LOG + REST.encode()
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_no_damage_raises_or_leaves_an_empty_table(tmp_path_factory, data):
+    text = bytearray(EVERYTHING)
+    for _ in range(data.draw(st.integers(min_value=1, max_value=6))):
+        position = data.draw(st.integers(min_value=0, max_value=len(text)))
+        length = data.draw(st.integers(min_value=0, max_value=300))
+        text[position : position + length] = data.draw(st.binary(max_size=20))
+    path = tmp_path_factory.mktemp("damage") / "worker_0.log"
+    path.write_bytes(bytes(text))
+    readings = read_log(path, FileContext(root=path.parent))
+    assert readings
+    assert all(len(r.table) for r in readings.values())
+
+
+@pytest.mark.parametrize("number", ["9" * 30, "9" * 5000, "1e400", "-1e400", "nan"])
+def test_numbers_beyond_every_range_are_read_or_missing(tmp_path, number):
+    for line in REST.splitlines():
+        path = tmp_path / "worker_0.log"
+        every = [line[: m.start()] + number + line[m.end() :] for m in re.finditer(r"\d+(\.\d+)?", line)]
+        path.write_bytes(LOG + "\n".join(every).encode() + b"\n")
+        assert len(steps(read_log(path, FileContext()))) >= 30
 
 
 def test_several_ranks_on_one_stream(tmp_path):

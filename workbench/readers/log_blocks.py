@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from workbench.readers.log_prefix import time_ns
 from workbench.readers.log_rows import LogRows, Now
-from workbench.readers.log_values import NUMBER, dotted, literal
+from workbench.readers.log_values import NUMBER, dotted, literal, whole
 
 WANTED = (
     r"([Mm]emory size|memory size of this graph|memory usage \([a-z ]+\)|memory base address): \d+",
@@ -37,6 +37,7 @@ MEMORY_FIGURES = {
 }
 HEADER_REACH = 3  # lines between a heading that names the rank and its block
 LONGEST_SETTINGS = 5000  # lines
+MAX_TRIES = 20  # a dictionary is tried at each line that may be its last; each try reads it from its beginning
 
 _FIGURE = re.compile(
     r"(?P<name>"
@@ -67,6 +68,7 @@ class Block:
         self.push_starts: list[int | None] = []
         self.push_ends: list[int | None] = []
         self.lines: list[str] = []
+        self.tries = 0
         self.heading = (-HEADER_REACH - 1, "")
 
     def begin(self, kind: str, text: str, rows: LogRows) -> None:
@@ -82,7 +84,7 @@ class Block:
             facts |= _push_figures(self.push_starts, self.push_ends)
         if kind and kind != "setting":
             self.say(kind, facts, rows)
-        self.kind, self.facts, self.lines = "", {}, []
+        self.kind, self.facts, self.lines, self.tries = "", {}, [], 0
         self.push_starts, self.push_ends = [], []
 
     def say(self, kind: str, facts: dict[str, object], rows: LogRows) -> None:
@@ -112,8 +114,9 @@ def _memory(text: str, block: Block, rows: LogRows) -> bool:
     if block.kind != "memory_summary" or name in block.facts:
         block.begin("memory_summary", text[match.start() :], rows)
         _take_heading(block, rows)
-    if name and (rows.now.complete or match["unit"]):
-        block.facts[name] = int(match["mb"]) * MEBI
+    size = whole(match["mb"])
+    if name and size is not None and (rows.now.complete or match["unit"]):
+        block.facts[name] = size * MEBI
     return True
 
 
@@ -137,8 +140,9 @@ def _channel(text: str, block: Block, rows: LogRows) -> bool:
     if name:
         block.facts["channel"] = name[1]
     for key, values in counts:
-        numbers = [int(v) for v in values.split(",") if v.strip()]
-        block.facts[key] = numbers[0] if key in ("have_sent", "preprocess_batch") else numbers
+        numbers = [whole(v) for v in values.split(",") if v.strip()]
+        if numbers:
+            block.facts[key] = numbers[0] if key in ("have_sent", "preprocess_batch") else numbers
     for side, stamps in times:
         found = [time_ns(t.strip().replace(" ", "-")) for t in stamps.split(",") if t.strip()]
         (block.push_starts if side == "start" else block.push_ends).extend(found)
@@ -197,7 +201,10 @@ def _settings_line(text: str, block: Block, rows: LogRows) -> bool:
         block.close(rows)
         return False
     block.lines.append(text)
-    if text.rstrip().endswith("}") and isinstance(values := literal("\n".join(block.lines)), dict):
+    if not text.rstrip().endswith("}") or block.tries >= MAX_TRIES:
+        return True
+    block.tries += 1
+    if isinstance(values := literal("\n".join(block.lines)), dict):
         rows.settings.update(dotted(values))
         block.say("setting", {"settings": len(values)}, rows)
         block.close(rows)

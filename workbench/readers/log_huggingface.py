@@ -13,7 +13,7 @@ import math
 import re
 
 from workbench.readers.log_rows import MISSING, LogRows, Score
-from workbench.readers.log_values import literal, metric_name
+from workbench.readers.log_values import literal, metric_name, to_float, whole, whole_number
 
 RECORD = r"\{['\"](loss|eval_|train_runtime|train_loss|grad_norm|learning_rate|epoch|current_steps)"
 WANTED = (
@@ -26,7 +26,7 @@ WANTED = (
 
 _RECORD = re.compile(RECORD)
 _DICT = re.compile(r"\{['\"].*\}", re.DOTALL)
-_BAR = re.compile(r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")
+_BAR = re.compile(r"^\s*\d+%\|[^|]*\|\s*(\d{1,15})/(\d{1,15}) \[")
 _BANNER = re.compile(
     r"(Num examples|Num Epochs|Total optimization steps|Gradient Accumulation steps|Total train batch size"
     r"|Instantaneous batch size per device|logging_steps)[ \w(),.&]*=\s*([\d,]+)"
@@ -52,7 +52,7 @@ def read_line(text: str, rows: LogRows) -> bool:
     if "=" in text and (match := _BANNER.search(text)):
         name = match[1].lower().replace(" ", "_")
         rows.settings[name] = match[2].replace(",", "").strip()
-        rows.add_message("setting", text, {name: int(rows.settings[name] or 0)})
+        rows.add_message("setting", text, {name: whole(rows.settings[name])})
         return True
     return bool(bar)
 
@@ -73,7 +73,8 @@ def _dictionary(found: str, text: str, rows: LogRows) -> bool:
     values = _json(found) if found.startswith('{"') else literal(found)
     if not isinstance(values, dict):
         return False
-    numbers = {str(k): float(v) for k, v in values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    floats = {str(k): to_float(v) for k, v in values.items()}
+    numbers = {k: v for k, v in floats.items() if v is not None}
     if "train_runtime" in numbers:
         rows.train_end = numbers
         rows.add_message("train_end", text, dict(numbers))
@@ -123,7 +124,7 @@ def _evaluation(numbers: dict[str, float], text: str, rows: LogRows) -> None:
     seconds = numbers.get(f"{start}runtime", MISSING)
     scores = {k[len(start) :]: v for k, v in numbers.items() if k.startswith(start)}
     shown = {metric_name(k): v for k, v in scores.items() if k not in EVAL_TIMES}
-    step = next((int(numbers[k]) for k in STEP_KEYS if k in numbers), None)
+    step = next((whole_number(numbers[k]) for k in STEP_KEYS if k in numbers), None)
     rows.add_message("eval_result", text, {**shown, "seconds": seconds} if not math.isnan(seconds) else dict(shown))
     if not math.isnan(seconds):
         rows.add_ended_event("eval", seconds, "evaluation", shown).step = step

@@ -22,7 +22,7 @@ from workbench.readers.log_notes import NoteBook
 
 CHUNK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 16 << 20
-LONGEST_TEXT = 100_000
+LONGEST_TEXT = 20_000
 TIME_REACH = 300  # lines at the end of a chunk that are searched for a time
 
 _TIMED = re.compile(rb".{0,80}?\d{4}-\d\d-\d\d[-T ]\d\d:\d\d:\d\d")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from workbench.readers.log_rows import MISSING, NO_INT, LogRows
-from workbench.readers.log_values import NUMBER, number
+from workbench.readers.log_values import NUMBER, number, whole
 
 WANTED = (
     r"iteration\s+\d+/\s*\d+",
@@ -123,7 +123,7 @@ def _memory(text: str, rows: LogRows) -> bool:
     match = _MEMORY.search(text)
     if not match:
         return False
-    facts: dict[str, object] = {"iterations": int(match[1])}
+    facts: dict[str, object] = {"iterations": whole(match[1])}
     for part in match[2].split("|"):
         key, _, value = part.partition(":")
         amount = number(value)
@@ -138,14 +138,14 @@ def _checkpoint(text: str, rows: LogRows) -> bool:
     if match := _SAVED.search(text):
         name = f"iteration {match[1]}"
         open_ = [e for e in rows.events if e.name == name and e.rank_id == now.rank_id]
-        facts: dict[str, object] = {"step_in_line": int(match[1])}
+        facts: dict[str, object] = {"step_in_line": whole(match[1])}
         if open_ and NO_INT not in (now.time_ns, open_[-1].start_ns):
             open_[-1].duration_us = (now.time_ns - open_[-1].start_ns) / 1e3
             facts["seconds"] = open_[-1].duration_us / 1e6
         rows.add_message("checkpoint_save", text, facts)
     elif match := _SAVING.search(text):
-        rows.add_message("checkpoint_start", text, {"step_in_line": int(match[1])})
-        rows.add_event("checkpoint", now.time_ns, MISSING, f"iteration {match[1]}").step = int(match[1])
+        rows.add_message("checkpoint_start", text, {"step_in_line": whole(match[1])})
+        rows.add_event("checkpoint", now.time_ns, MISSING, f"iteration {match[1]}").step = whole(match[1])
     return match is not None
 
 

@@ -55,7 +55,7 @@ MESSAGE_KINDS: Mapping[str, str] = {
     "log_end": "the last line with a time: how long this rank was alive",
 }
 
-_STATED_RANK = re.compile(r"This node \d+ rank id: (\d+)")
+_STATED_RANK = re.compile(r"This node \d+ rank id: (\d{1,6})\b")
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Interrupt)): ?(?P<what>.*)")
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 MAX_TEMPLATES = 5000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from workbench.readers.log_rows import MISSING, NO_INT, LogRows, Score
-from workbench.readers.log_values import NUMBER, literal, metric_name, number, numeric_leaves
+from workbench.readers.log_values import NUMBER, literal, metric_name, number, numeric_leaves, whole
 
 WANTED = (
     r"step:\s*\[",
@@ -157,7 +157,7 @@ def _batch_size(text: str, rows: LogRows) -> bool:
     if not match or not rows.now.complete:
         return False
     rows.settings["global_batch_size"] = match[1]
-    rows.add_message("setting", text, {"global_batch_size": int(match[1])})
+    rows.add_message("setting", text, {"global_batch_size": whole(match[1])})
     return True
 
 
@@ -176,7 +176,7 @@ def _sizes(text: str, rows: LogRows) -> bool:
     found = {m[1].lower().replace("training ", "").replace(" ", "_"): m[2] for m in _SIZES.finditer(text)}
     rows.settings.update(found)
     if found:
-        rows.add_message("setting", text, {k: int(v) for k, v in found.items()})
+        rows.add_message("setting", text, {k: whole(v) for k, v in found.items()})
     return bool(found)
 
 
@@ -192,7 +192,7 @@ def _saving(text: str, rows: LogRows) -> bool:
 
 
 def _saved(match: re.Match[str], text: str, rows: LogRows) -> None:
-    epoch, step, seconds = int(match[2]), int(match[3]), float(match[4])
+    epoch, step, seconds = whole(match[2]), whole(match[3]), float(match[4])
     rows.add_message("checkpoint_save", text, {"epoch": epoch, "step_in_line": step, "seconds": seconds})
     name, now = f"{match[1]} of epoch {epoch} step {step}", rows.now
     open_ = next(

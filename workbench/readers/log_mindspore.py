@@ -11,7 +11,7 @@ import re
 
 from workbench.readers.log_mindformers import add_scores
 from workbench.readers.log_rows import MISSING, NO_INT, LogRows
-from workbench.readers.log_values import NUMBER, literal, number
+from workbench.readers.log_values import NUMBER, literal, number, whole
 
 WANTED = (
     r"loss is ",
@@ -153,7 +153,7 @@ def _yolo(text: str, rows: LogRows) -> bool:
 def _compile(text: str, rows: LogRows) -> bool:
     rank = rows.now.rank_id
     if match := _PHASE.search(text):
-        rows.phases[rank] = {"phase": match[1], "counter": int(match[2])}
+        rows.phases[rank] = {"phase": match[1], "counter": whole(match[2])}
         rows.add_message("compile_phase", text, rows.phases[rank])
     elif match := _START.search(text):
         facts = {"function": match[1], **rows.phases.pop(rank, {})}

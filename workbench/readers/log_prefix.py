@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 NS_PER_DAY = 86_400_000_000_000
+EARLIEST_YEAR, LATEST_YEAR = 1970, 2200  # what int64 nanoseconds hold
+SOURCE_SPAN = 300  # between the time and the level stands the place in the source
 PREFIX_SPAN = 100  # a time further right belongs to the message
 
 _LEVELS = "TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
@@ -20,7 +22,8 @@ _MINDSPORE = re.compile(
     rf"\[(?P<level>{_LEVELS})\] (?P<module>[A-Z][A-Z0-9_]*)\(\d+[,:]\w+,[^)]*\):"
     r"(?P<time>\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d\.[\d.]*) ?\[[^\]]*\] ?(?:[^\s\[\]]{1,160}\] ?)?"
 )
-_DASHED = re.compile(rf"(?P<module>\w*)[^\s\[]*(?:\[[^\]]*\])? ?- (?P<level>{_LEVELS}) - ?")
+_DASHED = re.compile(rf"- (?P<level>{_LEVELS}) - ?")
+_DASHED_SOURCE = re.compile(r"[\s-]*(\w+)")
 _BRACKETED = re.compile(rf"\[(?P<level>{_LEVELS})[\]|]")
 _AFTER_SOURCE = re.compile(r"\s*\[(?P<module>\w+)[^\]]*\] ?(?:\w+: )?| ?>> ?")
 _TIME = re.compile(
@@ -52,9 +55,11 @@ def split_prefix(line: str) -> Prefix:
     if line.startswith("[") and (match := _MINDSPORE.match(line)):
         return Prefix(rank, match["level"], match["module"], time_ns(match["time"]), line[match.end() :])
     time = _TIME.search(line, 0, PREFIX_SPAN)
-    if match := _DASHED.search(line, time.end() if time else 0, 400):
+    end = time.end() if time else 0
+    if match := _DASHED.search(line, end, end + SOURCE_SPAN):
+        source = _DASHED_SOURCE.match(line, end, match.start())
         at = _ns(time) if time else None
-        return Prefix(rank, match["level"], match["module"] or None, at, line[match.end() :])
+        return Prefix(rank, match["level"], source[1] if source else None, at, line[match.end() :])
     if not time:
         return Prefix(rank, None, None, None, line)
     return _loose(line, time, rank)
@@ -108,6 +113,8 @@ def _ns(match: re.Match[str]) -> int | None:
 
 @lru_cache(maxsize=256)
 def _days(year: int, month: int, day: int) -> int | None:
+    if not EARLIEST_YEAR <= year <= LATEST_YEAR:
+        return None
     try:
         return date(year, month, day).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError:

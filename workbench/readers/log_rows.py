@@ -15,6 +15,7 @@ NO_INT = -(2**63)
 MISSING = float("nan")
 MAX_MESSAGES_PER_KIND = 20_000
 MAX_TEXT = 2000
+LONGEST_S = 1e9
 # kinds that come as unstamped lines of a stamped report
 _REPORTED = (
     "timeout_collective timeout_link timeout_stream link_memory task_failed oom device_in_use memory_summary "
@@ -226,9 +227,9 @@ class LogRows:
     ) -> Event:
         """Add an interval of this length that ends with this line."""
         end = self.now.time_ns
-        return self.add_event(
-            kind, end - round(seconds * 1e9) if end != NO_INT else NO_INT, seconds * 1e6, name, detail
-        )
+        known = end != NO_INT and 0 <= seconds < LONGEST_S
+        start = end - round(seconds * 1e9) if known else NO_INT
+        return self.add_event(kind, start, seconds * 1e6, name, detail)
 
     def add_extra(self, name: str, value: float, step: float = MISSING) -> None:
         """Keep a number that has no column of its own; `step` where it is not the last step of the rank."""

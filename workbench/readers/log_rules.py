@@ -10,20 +10,21 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from workbench.readers.log_values import NUMBER, number
+from workbench.readers.log_values import NUMBER, number, whole
 
 Facts = dict[str, object]
 UNITS = {"GiB": 1024.0**3, "MiB": 1024.0**2, "KiB": 1024.0, "GB": 1024.0**3, "MB": 1024.0**2}
 
 
 def named_facts(match: re.Match[str]) -> Facts:
-    """Every named group that took part: a number where it is one."""
-    return {name: _typed(name, text) for name, text in match.groupdict().items() if text is not None}
+    """Every named group that took part: a number where it is one; a number beyond all counters is left out."""
+    facts = {name: _typed(name, text) for name, text in match.groupdict().items() if text is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _typed(name: str, text: str) -> object:
     if text.isdigit() and not name.endswith("_share"):
-        return int(text)
+        return whole(text)
     value = number(text) if text[:1].isdigit() or text[:1] in "+-." else None
     if value is None:
         return text.strip()
@@ -53,7 +54,7 @@ def _notify_wait(match: re.Match[str]) -> Facts:
 def _slow(match: re.Match[str]) -> Facts:
     what = match["what"]
     parts = {"first": "first_batch", "__next__": "generator", "send": "batch_to_device", "fetch a batch": "batch"}
-    return {"limit_s": int(match["limit_s"]), "what": next((v for k, v in parts.items() if k in what), "other")}
+    return {"limit_s": whole(match["limit_s"]), "what": next((v for k, v in parts.items() if k in what), "other")}
 
 
 def _amounts(match: re.Match[str]) -> Facts:
@@ -66,7 +67,7 @@ def _amounts(match: re.Match[str]) -> Facts:
 
 def _pool(match: re.Match[str]) -> Facts:
     parts = re.findall(r"([a-zA-Z ]+):(\d+)M", match[0])
-    return {f"{name.strip().lower().replace(' ', '_')}_bytes": int(size) * 1024**2 for name, size in parts}
+    return {f"{name.strip().lower().replace(' ', '_')}_bytes": float(size) * 1024**2 for name, size in parts}
 
 
 def _rows(match: re.Match[str]) -> Facts:
@@ -76,7 +77,7 @@ def _rows(match: re.Match[str]) -> Facts:
 
 def _watchdog(match: re.Match[str]) -> Facts:
     facts = named_facts(match)
-    return {k.replace("_ms", "_s"): int(str(v)) / 1e3 if k.endswith("_ms") else v for k, v in facts.items()}
+    return {k.replace("_ms", "_s"): float(str(v)) / 1e3 if k.endswith("_ms") else v for k, v in facts.items()}
 
 
 def _transport(match: re.Match[str]) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.readers.log_rows import NO_INT, LogRows
+from workbench.readers.log_values import LARGEST_EXACT
 
 FloatArray = np.ndarray
 
@@ -25,8 +26,9 @@ def global_steps(rows: LogRows) -> FloatArray:
     derived = _steps_per_epoch(rows, inside[own & ~np.isnan(inside)])
     per_epoch = np.where(own, derived, per_epoch)
     epoch = epoch + _first_epoch_is_zero(epoch, _column(rows, "epochs_done"))
-    steps = np.where(np.isnan(steps), (epoch - 1) * per_epoch + inside, steps)
-    steps = np.where(np.isnan(steps), index * derived, steps)
+    with np.errstate(invalid="ignore"):  # inf * 0, from a damaged counter
+        steps = np.where(np.isnan(steps), (epoch - 1) * per_epoch + inside, steps)
+        steps = np.where(np.isnan(steps), index * derived, steps)
     return _fill_unknown(rows, _fill_counted(rows, steps))
 
 
@@ -35,7 +37,8 @@ def epochs(rows: LogRows) -> FloatArray:
     epoch = _column(rows, "epoch")
     epoch = epoch + _first_epoch_is_zero(epoch, _column(rows, "epochs_done"))
     epoch = np.where(np.isnan(epoch), _column(rows, "epoch_index"), epoch)
-    return np.where(np.isnan(epoch), np.floor(_column(rows, "epoch_fraction")) + 1, epoch)
+    epoch = np.where(np.isnan(epoch), np.floor(_column(rows, "epoch_fraction")) + 1, epoch)
+    return np.where(np.abs(epoch) < LARGEST_EXACT, epoch, np.nan)
 
 
 def _column(rows: LogRows, name: str) -> FloatArray:
@@ -53,11 +56,11 @@ def _first_epoch_is_zero(epoch: FloatArray, epochs_done: FloatArray) -> int:
 
 def _steps_per_epoch(rows: LogRows, inside: FloatArray) -> float:
     largest = inside.max() if len(inside) else np.nan
-    if not rows.steps_per_epoch:
+    known = [pair for pair in rows.steps_per_epoch if np.isfinite(pair).all()]
+    if not known:
         return float(largest)
-    ratios, errors = np.array(rows.steps_per_epoch).T
-    ratio, error = np.nanmedian(ratios), np.nanmedian(errors)
-    if np.isnan(ratio) or ratio <= largest + error + 0.01:
+    ratio, error = np.median(known, axis=0)
+    if ratio <= largest + error + 0.01:
         return float(largest)
     return float(np.round(ratio))
 
@@ -85,7 +88,7 @@ def _fill_counted(rows: LogRows, steps: FloatArray) -> FloatArray:
 
 
 def _fill_unknown(rows: LogRows, steps: FloatArray) -> FloatArray:
-    unknown = ~np.isfinite(steps)
+    unknown = ~np.isfinite(steps) | (np.abs(steps) >= LARGEST_EXACT)
     if unknown.any():
         rows.notes.add(
             "step lines do not tell their step", 0, "the step; the number of the line stands for it", "look at them"
@@ -98,9 +101,9 @@ def _logging_steps(rows: LogRows, fraction: FloatArray, count: FloatArray) -> fl
         return float(stated)
     end = rows.train_end
     total = float(rows.settings.get("total_optimization_steps") or 0)
-    total = total or round(end.get("train_runtime", 0) * end.get("train_steps_per_second", 0))
+    total = total or end.get("train_runtime", 0) * end.get("train_steps_per_second", 0)
     last_epoch = float(rows.settings.get("num_epochs") or end.get("epoch", 0))
-    if total <= 0 or last_epoch <= 0 or np.isnan(fraction[-1]) or fraction[-1] <= 0:
+    if not (0 < total < LARGEST_EXACT and 0 < last_epoch < LARGEST_EXACT and fraction[-1] > 0):
         return None
     return max(1.0, float(np.round(total * fraction[-1] / last_epoch / count[-1])))
 

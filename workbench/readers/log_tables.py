@@ -9,6 +9,7 @@ import pandas as pd
 
 from workbench.readers.log_rows import NO_INT, Event, LogRows, to_json
 from workbench.readers.log_steps import epochs, global_steps, repeated_steps, times_ns
+from workbench.readers.log_values import LARGEST_EXACT
 from workbench.tables import (
     EVALS,
     EVENTS,
@@ -154,7 +155,7 @@ def _gaps(training: pd.DataFrame) -> pd.DataFrame:
         elapsed_us, between = np.diff(time) / 1e3, np.diff(step)
         step_us = df["step_us"].to_numpy()[1:]
         usual = np.nanmedian(elapsed_us[between > 0] / between[between > 0]) if (between > 0).any() else np.nan
-        expected = between * np.where(np.isnan(step_us), usual, step_us)
+        expected = between * np.where(np.isfinite(step_us), step_us, usual)
         excess = elapsed_us - expected
         # a step that is itself slow, such as the first, shows in its step time; it is no gap
         is_gap = (between > 0) & (excess > GAP_LEAST_US) & (excess > GAP_LEAST_STEPS * expected)
@@ -261,6 +262,7 @@ def _groups(rows: LogRows, rank_id: int) -> pd.DataFrame:
     names = np.array(list(rows.group_names))
     data = {c: np.array(rows.groups.column(c)) for c in ("step", "group", "gradient_norm", "parameter_norm")}
     df = pd.DataFrame({**data, "rank_id": _ranks(rows.groups.column("rank_id"), rank_id)})
+    df = df[np.abs(df["step"]) < LARGEST_EXACT]
     df["group"] = names[df["group"].astype(int)]
     merged = df.groupby(["rank_id", "step", "group"], as_index=False, sort=False).last()
     return merged.assign(step=merged["step"].astype("int64"))

@@ -7,7 +7,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
+# it cannot begin inside a run of digits: a search would try each of them, and a damaged line may have thousands
+NUMBER = r"(?<![\d.])[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
+MOST_DIGITS = 18
+LARGEST_EXACT = 2**53
 _NUMBER = re.compile(rf"{NUMBER}\Z", re.IGNORECASE)
 _BARE = re.compile(r"(?<![\w'\"])([-+]?)(?:nan|(inf(?:inity)?))\b(?!['\"\w])", re.IGNORECASE)
 _WRAPPED = re.compile(r"\b(?:np\.|numpy\.)?(?:float|int|bool_?|tensor|array)(?:\d*_?)\(([^()]*?)(?:, dtype=[^()]*)?\)")
@@ -20,6 +23,27 @@ def number(text: str) -> float | None:
     """The number that `text` is, blanks and square brackets around it aside; NaN and infinities are numbers."""
     text = text.strip(" []\t")
     return float(text) if _NUMBER.match(text) else None
+
+
+def whole(text: str) -> int | None:
+    """The integer that a run of digits is; None for one that no counter reaches, which is damage."""
+    text = text.strip()
+    return int(text) if text.isdigit() and len(text) <= MOST_DIGITS else None
+
+
+def whole_number(value: float) -> int | None:
+    """`value` as an integer; None where it is none or too large to be exact."""
+    return int(value) if math.isfinite(value) and value == round(value) and abs(value) < LARGEST_EXACT else None
+
+
+def to_float(value: object) -> float | None:
+    """A Python number as float64; None for anything else, also for truth values and for integers beyond its range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def literal(text: str) -> object | None:
@@ -50,8 +74,8 @@ def numeric_leaves(values: Mapping[object, object]) -> Iterator[tuple[str, float
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from numeric_leaves(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield str(key), float(value)
+        elif (amount := to_float(value)) is not None:
+            yield str(key), amount
 
 
 def dotted(values: Mapping[object, object], prefix: str = "") -> Iterator[tuple[str, str]]:
