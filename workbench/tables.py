@@ -644,12 +644,35 @@ SETTINGS = Table(
     fix="train with workbench.probes.Recorder(config=...), or put the YAML beside the logs",
 )
 
+OPERATIONS = Table(
+    "operations",
+    "One row per operation of a step as the replay takes it: what ran where, in which queue, and with whom it waits.",
+    (
+        _rank_id(),
+        _step(),
+        Column("op_type", "string", "type of the operation, as recorded", "optype", required=True),
+        Column("name", "string", "kernel or collective, where it has a name of its own"),
+        Column("role", "string", "compute, collective, send or receive", required=True),
+        Column("lane", "string", "queue of the rank in which operations run one after the other", required=True),
+        Column("start_ns", "Int64", "start, ns since epoch (or since the step's first start)", required=True),
+        Column("duration_us", "float64", "start to end, waiting included", "duration", required=True),
+        Column("dp_rank", "Int64", "place among the data-parallel ranks", "dp_rank"),
+        Column("stage", "Int64", "pipeline stage", "stage"),
+        Column("micro_batch", "Int64", "micro-batch", "mb_id"),
+        Column("sequence", "Int64", "number among the operations of this type, rank and step", "seq_id"),
+        Column("group_id", "string", "operations of a step with the same one start together; missing: waits for none"),
+        Column("size_bytes", "float64", "bytes moved by a communication operation"),
+        Column("latency_us", "float64", "time of a communication operation apart from moving and waiting"),
+    ),
+    fix="profile at Level1 (kernel_details.csv, communication.json), or give a StragglerAnalysis trace (Parquet)",
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         STEP_TIME, KERNELS, KERNEL_TOTALS, GRAPH_OPS, TRACE_EVENTS, COLLECTIVES, LINKS, MEMORY_TIMELINE,
         TENSOR_LIFETIMES, DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS,
-        PARAMETER_GROUPS, EVENTS, EVALS, EVAL_SAMPLES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS,
+        PARAMETER_GROUPS, EVENTS, EVALS, EVAL_SAMPLES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS, OPERATIONS,
     )
 }  # fmt: skip
 

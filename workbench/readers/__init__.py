@@ -34,6 +34,7 @@ from workbench.readers import (
     series,
     settings_files,
     step_time,
+    straggler_trace,
     trace,
     unused_tables,
 )
@@ -45,7 +46,9 @@ _OLD_PROFILE = (
     legacy_steps, legacy_hccl, legacy_totals, legacy_tasks, legacy_facts, parallel_strategy, host_info,
 )  # fmt: skip
 _HOST = (host_profile, runtime_profiler, memory_tracker, monitor_tables, event_files)
-MODULES = (run_directory, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST, trace, logs, settings_files, series)
+MODULES = (
+    run_directory, straggler_trace, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST, trace, logs, settings_files, series,
+)  # fmt: skip
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 
 __all__ = ["ALL_KINDS", "FileContext", "FileKind"]
