@@ -122,6 +122,7 @@ def main():
     parser.add_argument("mode", choices=["graph", "pynative"])
     parser.add_argument("--step", default="recorded")
     parser.add_argument("--loop", action="store_true")
+    parser.add_argument("--twice", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--slow-data-ms", type=float, default=0)
@@ -149,7 +150,8 @@ def main():
             callbacks.append(Sleeper(arguments.slow_callback_ms / 1e3))
         if arguments.full_disk_at:
             callbacks.append(FillDisk(recorder, arguments.full_disk_at))
-        Model(step).train(1, data(arguments.slow_data_ms, arguments.steps), callbacks=callbacks)
+        for _ in range(2 if arguments.twice else 1):
+            Model(step).train(1, data(arguments.slow_data_ms, arguments.steps), callbacks=callbacks)
         out |= {"steps": by_hand.steps, "first_parameter_norm": by_hand.first_parameter_norm}
     print(json.dumps({**out, "lost_records": recorder.writer.lost_records}))
 

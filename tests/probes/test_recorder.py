@@ -117,3 +117,11 @@ def test_a_full_disk_loses_records_but_not_the_training(tmp_path: Path):
     assert out["finished"] is True
     assert out["lost_records"] >= 3
     assert len(records(tmp_path / "run" / "metrics" / "rank_0.jsonl")) == 2
+
+
+def test_a_second_training_with_the_same_recorder_goes_on_counting(tmp_path: Path):
+    run_training(tmp_path, "graph", "--twice")
+    steps = records(tmp_path / "run" / "metrics" / "rank_0.jsonl")
+    assert [s["step"] for s in steps] == list(range(1, 13))
+    ends = [e["step"] for e in records(tmp_path / "run" / "events" / "rank_0.jsonl") if e["kind"] == "end"]
+    assert ends == [6, 12]

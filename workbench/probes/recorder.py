@@ -59,7 +59,7 @@ class Recorder(Callback):
         parameter_norms_every: steps between measurements of the parameter norms; 0 turns them off.
         group_of: parameter name -> group, for the gradient/parameter ratio.
         count_tokens: batch -> tokens; the default is the size of the first input.
-        first_step: number of the first step, when resuming.
+        first_step: number of the first step, when resuming; `Model.train(initial_epoch=...)` is understood without.
     """
 
     # state of a training; a step's own part is set anew by `_begin_step` and `_take_signals`
@@ -149,6 +149,7 @@ class Recorder(Callback):
         """Learn the network, and time the other callbacks."""
         params = run_context.original_args()
         self.bind(params.train_network, params.optimizer)
+        self.step = max(self.step, params.cur_step_num or 0)
         self.writer.describe({**self._environment(), **self._info, "steps_per_epoch": params.batch_num})
         self._timer.install(params.list_callback, own=self)
         self._timer.touch()
