@@ -86,6 +86,19 @@ def test_the_last_report_equals_an_independent_evaluation(rehearsal: Path):
         assert reported[subset, "next_token_accuracy"] == pytest.approx(hits / count, abs=2 / count)
 
 
+def test_evaluating_again_by_hand_gives_the_same_numbers(rehearsal: Path):
+    done = subprocess.run(
+        [Path(sys.executable).with_name("workbench"), "evaluate", "runs/small", "--checkpoint", "160"],
+        cwd=rehearsal, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    evals = pd.read_json(rehearsal / "runs/small/evals/checkpoint.jsonl", lines=True)
+    both = evals[(evals.step == 160) & (evals.metric == "loss") & (evals.subset == "english")]
+    assert both.evaluation_id.nunique() == 2
+    assert both.value.max() == pytest.approx(both.value.min(), rel=1e-6)
+    assert f"{both.value.iloc[-1]:.4f}" in done.stdout
+
+
 def held_out_texts(wanted: set[str]) -> dict[str, bytes]:
     from workbench.probes.corpus import load_documents
 

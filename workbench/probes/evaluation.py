@@ -6,7 +6,6 @@ it; the function returns an `EvaluationTask`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import uuid
@@ -26,6 +25,7 @@ from workbench.files import RunFiles, append_json_lines, write_atomic
 from workbench.probes.corpus import Sample
 from workbench.probes.language_model import TokenScores
 from workbench.probes.run_writer import versions
+from workbench.readers.checkpoints import file_sha256
 from workbench.tables import EVAL_SAMPLES
 
 
@@ -194,15 +194,6 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def sha256(file: Path) -> str:
-    """Hash of a file's bytes."""
-    digest = hashlib.sha256()
-    with file.open("rb") as f:
-        while chunk := f.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def protocol_of(
     task: EvaluationTask, *, file: Path | None, scored: Scored, dataset_rebuilt: bool, graph_rebuilt: bool
 ) -> dict[str, object]:
@@ -211,7 +202,7 @@ def protocol_of(
         "dataset_rebuilt": dataset_rebuilt,
         "graph_rebuilt": graph_rebuilt,
         "checkpoint_loaded": file is not None,
-        "checkpoint_sha256": sha256(file) if file else None,
+        "checkpoint_sha256": file_sha256(file) if file else None,
         "profiling": False,
         "compile_seconds": scored.compile_seconds,
         "process_id": os.getpid(),
