@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tests.made_run import made_steps
 from workbench.findings.training import (
@@ -28,6 +29,14 @@ def test_a_loss_that_is_lost_and_never_comes_back():
     found = find_loss_not_finite(steps.assign(loss_finite=steps.loss.notna()))[0]
     assert (found.severity, found.steps.first, found.steps.last) == ("critical", 61, 100)
     assert "from step 61 on, at 40 steps, up to the last step" in found.title
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_loss_that_never_was_finite_is_lost_from_the_first_step(value):
+    steps = made_steps(100).assign(loss=value, loss_finite=False)
+    found = find_loss_not_finite(steps)[0]
+    assert (found.steps.first, found.steps.last, len(found.steps.list)) == (1, 100, 20)
+    assert find_loss_spike(steps) == []
 
 
 def test_a_loss_that_was_not_recorded_is_not_lost():

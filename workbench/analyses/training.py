@@ -29,7 +29,7 @@ def job_steps(training_steps: pd.DataFrame) -> pd.DataFrame:
     """The training as one series: each step over all ranks.
 
     A rank whose loss is 0 at every step does not report one (pipeline stages before the last print 0.000) and is left
-    out of the loss.
+    out of the loss; one whose loss is never finite does report it.
 
     Returns:
         One row per step, in order: ranks; loss (mean over reporting ranks), loss_low, loss_high; loss_finite (all);
@@ -41,7 +41,8 @@ def job_steps(training_steps: pd.DataFrame) -> pd.DataFrame:
         MissingColumnsError: `training_steps` lacks a column.
     """
     steps = TRAINING_STEPS.check(training_steps)
-    reports = steps.groupby("rank_id")["loss"].transform(lambda loss: bool((loss.dropna() != 0).any())).astype(bool)
+    told = (steps["loss"].notna() & (steps["loss"] != 0)) | ~steps["loss_finite"].fillna(True).astype(bool)
+    reports = told.groupby(steps["rank_id"]).transform("any").astype(bool)
     steps = steps.assign(loss=steps["loss"].where(reports), loss_finite=steps["loss_finite"].where(reports))
     largest = ["learning_rate", "gradient_norm", "gradient_parameter_ratio", "parameter_norm", "step_us",
                "data_wait_us", "callbacks_us", *MEMORY_COLUMNS]  # fmt: skip

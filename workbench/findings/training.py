@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from workbench.analyses.training import MEMORY_BLOCKS, job_steps, level_at, memory_growth, spikes
@@ -51,6 +52,9 @@ def find_loss_spike(training_steps: pd.DataFrame) -> list[Finding]:
     """One finding on the episodes in which the loss jumped up, led by the highest jump."""
     job = job_steps(training_steps)
     found = spikes(job, "loss")
+    found = found[
+        np.isfinite(found["typical"].astype("float64"))
+    ]  # without a finite level before it is no jump but a lost loss
     if found.empty:
         return []
     return [_spike(found, spikes(job, "gradient_norm"))]
