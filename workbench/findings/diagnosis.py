@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.analyses.training import until_step
-from workbench.findings import evaluation, step_time, training
+from workbench.findings import evaluation, memory, step_time, training
 from workbench.findings.finding import SEVERITIES, Finding
 from workbench.run import Run, open_run
 
@@ -58,6 +58,21 @@ RULES: tuple[Rule, ...] = (
     Rule(
         needs=("training_steps", "events"),
         find=lambda t: step_time.find_evaluation_interference(t["training_steps"], t["events"]),
+    ),
+    Rule(
+        needs=("memory_timeline",),
+        uses=("tensor_lifetimes",),
+        find=lambda t: memory.find_fragmentation(t["memory_timeline"], t.get("tensor_lifetimes")),
+    ),
+    Rule(
+        needs=("memory_timeline", "kernels"),
+        uses=("tensor_lifetimes",),
+        find=lambda t: memory.find_memory_leak(t["memory_timeline"], t["kernels"], t.get("tensor_lifetimes")),
+    ),
+    Rule(
+        needs=("memory_timeline", "settings"),
+        uses=("tensor_lifetimes",),
+        find=lambda t: memory.find_stage_imbalance(t["memory_timeline"], t["settings"], t.get("tensor_lifetimes")),
     ),
     Rule(needs=("eval_samples",), find=lambda t: evaluation.find_subset_regression(t["eval_samples"])),
     Rule(needs=("eval_samples",), find=lambda t: evaluation.find_checkpoint_without_loss(t["eval_samples"])),
