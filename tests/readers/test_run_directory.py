@@ -103,6 +103,32 @@ def test_an_unreadable_cell_is_missing_and_noted_never_zero(tmp_path):
     assert ("line 2", "A record without one of rank_id, step.") in problems
 
 
+def test_cells_that_all_are_lists_cost_no_other_cell(tmp_path):
+    path = lines(tmp_path / "metrics/rank_0.jsonl", *({"step": s, "loss": [1.0, 2.0], "tokens": 8.0} for s in (1, 2)))
+    reading = read_metrics(path, FileContext())["training_steps"]
+    assert reading.table.tokens.tolist() == [8.0, 8.0]
+    assert reading.table.loss.isna().all()
+    assert [(n.where, n.problem) for n in reading.notes] == [
+        ("lines 1, 2", "Column loss holds something that is not float64.")
+    ]
+
+
+def test_bare_words_for_numbers_are_read_as_python_writes_them(tmp_path):
+    path = lines(tmp_path / "metrics/rank_0.jsonl", '{"step": 1, "loss": NaN}', '{"step": 2, "loss": -Infinity}')
+    reading = read_metrics(path, FileContext())["training_steps"]
+    assert math.isnan(reading.table.loss[0])
+    assert reading.table.loss[1] == -math.inf
+    assert reading.table.loss_finite.tolist() == [False, False]
+    assert reading.notes == []
+
+
+def test_records_without_a_step_are_no_restart(tmp_path):
+    path = lines(tmp_path / "metrics/rank_0.jsonl", {"loss": 3.0}, {"loss": 2.0}, {"step": 1, "loss": 1.0})
+    reading = read_metrics(path, FileContext())["training_steps"]
+    assert reading.table.step.tolist() == [1]
+    assert [(n.where, n.problem) for n in reading.notes] == [("lines 1, 2", "A record without one of rank_id, step.")]
+
+
 def test_an_empty_file_is_noted(tmp_path):
     path = lines(tmp_path / "metrics/rank_0.jsonl")
     reading = read_metrics(path, FileContext())["training_steps"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -67,8 +68,16 @@ def _object_or_none(text: bytes) -> Record | None:
     try:
         record = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        record = _with_bare_words(text)
     return record if isinstance(record, dict) else None
+
+
+def _with_bare_words(text: bytes) -> Any:
+    """A record with NaN, Infinity or -Infinity as numbers, which Python's json writes: they become these words."""
+    try:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _notes_on_lines(file: str, bad: list[tuple[int, bool]], *, kept_any: bool) -> list[Note]:
@@ -189,7 +198,10 @@ def _to_boolean(value: Any) -> bool:
 
 
 def _whole_floats(values: list[Any]) -> np.ndarray:
-    return np.array(values, dtype="float64")
+    cells = np.array(values, dtype="float64")
+    if cells.ndim != 1:  # lists of one length would make a second axis
+        raise ValueError
+    return cells
 
 
 def _whole_integers(values: list[Any]) -> Any:
@@ -245,10 +257,18 @@ def _note_on_incomplete(file: str, table: Table, lines: list[int]) -> Note:
 
 
 def last_of_each(rows: NumberedRecords, keys: Iterable[str]) -> tuple[NumberedRecords, list[int]]:
-    """Keep the last record of each combination of `keys`; the lines of the others come second. Order is kept."""
+    """Keep the last record of each combination of `keys`; the lines of the others come second. Order is kept.
+
+    Records without any of the keys are not repetitions of each other: all of them are kept.
+    """
     names = tuple(keys)
-    last = {tuple(str(r.get(k)) for k in names): i for i, r in enumerate(rows.records)}
+    last = {_identity(record, names) or i: i for i, record in enumerate(rows.records)}
     keep = sorted(last.values())
     kept = set(keep)
     dropped = [line for i, line in enumerate(rows.lines) if i not in kept]
     return NumberedRecords([rows.records[i] for i in keep], [rows.lines[i] for i in keep]), dropped
+
+
+def _identity(record: Record, names: Sequence[str]) -> tuple[str, ...] | None:
+    values = [record.get(name) for name in names]
+    return None if all(v is None for v in values) else tuple(map(str, values))
