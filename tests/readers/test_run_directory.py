@@ -182,6 +182,14 @@ def test_run_json_becomes_settings(tmp_path):
     assert values == {"run_id": "demo", "versions.mindspore": "2.10.0", "config.lr": "0.001"}
 
 
+def test_a_run_json_of_another_form_or_editor_is_read(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_bytes(b'\xef\xbb\xbf{"run_id": "demo", "schema": 99}')
+    reading = read_run_json(path, FileContext(root=tmp_path))["settings"]
+    assert dict(zip(reading.table.name, reading.table.value, strict=True)) == {"run_id": "demo", "schema": "99"}
+    assert [(n.file, n.where) for n in reading.notes] == [("run.json", "schema")]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe\x00"])
 def test_a_damaged_run_json_says_what_to_do(tmp_path, content):
     path = tmp_path / "run.json"

@@ -23,6 +23,12 @@ def test_runs_are_listed_newest_first(tmp_path):
     assert runs.tags[1] == "a, b"
 
 
+def test_a_number_beyond_all_times_is_missing(tmp_path):
+    make(tmp_path, "odd", start_ns=10**30, world_size="8")
+    runs = list_runs(tmp_path)
+    assert runs.start_ns.isna().tolist() == runs.world_size.isna().tolist() == [True]
+
+
 def test_a_run_itself_and_nothing(tmp_path):
     assert list_runs(make(tmp_path, "one", start_ns=1)).run_id.tolist() == ["one"]
     assert list_runs(tmp_path / "nowhere").empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.errors import UnreadableFileError
+from workbench.files import RUN_SCHEMA
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.records import (
     NumberedRecords,
@@ -142,9 +144,21 @@ def read_run_json(path: Path, context: FileContext) -> dict[str, Reading]:
     Raises:
         UnreadableFileError: it is not a JSON object.
     """
-    pairs = list(_flat("", read_run_info(path)))
+    info = read_run_info(path)
+    pairs = list(_flat("", info))
     frame = pd.DataFrame({"name": [n for n, _ in pairs], "value": [v for _, v in pairs]}, dtype="string")
-    return {"settings": Reading(SETTINGS.check(frame.assign(source=context.name(path))), [])}
+    notes = [] if info.get("schema", RUN_SCHEMA) == RUN_SCHEMA else [_other_schema(context.name(path), info["schema"])]
+    return {"settings": Reading(SETTINGS.check(frame.assign(source=context.name(path))), notes)}
+
+
+def _other_schema(file: str, schema: object) -> Note:
+    return Note(
+        file=file,
+        where="schema",
+        problem=f"The run was written in form {schema!r}; this version of the workbench knows form {RUN_SCHEMA}.",
+        lost="perhaps what the other form calls by other names",
+        fix="read the run with the version that wrote it (versions in run.json), or a newer one",
+    )
 
 
 def read_run_info(path: Path) -> dict[str, Any]:
@@ -154,7 +168,7 @@ def read_run_info(path: Path) -> dict[str, Any]:
         UnreadableFileError: it is not a JSON object.
     """
     try:
-        info = msgspec.json.decode(read_bytes(path))
+        info = msgspec.json.decode(read_bytes(path).removeprefix(codecs.BOM_UTF8))  # some editors put it there
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         info = None
     if not isinstance(info, dict):

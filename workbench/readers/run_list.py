@@ -49,6 +49,10 @@ def _row(place: Path) -> dict[str, object] | None:
     return {
         "run_id": str(info.get("run_id") or place.name),
         "path": str(place),
-        **{k: info[k] if isinstance(info.get(k), int) else None for k in NUMBERS},
+        **{k: _number(info.get(k)) for k in NUMBERS},
         "tags": ", ".join(map(str, tags)) if isinstance(tags := info.get("tags"), list) else "",
     }
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and abs(value) < 2**63 else None
