@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 
 from ingest_inputs import kineto_trace, mindspore_trace
-from measure import run
+from measure import peak_bytes, time_of
 
 TASKS = Path(__file__).with_name("ingest_tasks.py")
 MB = 1 << 20
@@ -40,22 +40,31 @@ class Bench:
         self.cache = self.work / "cache"
         self.rows = []
 
-    def task(self, name, path, *, python=sys.executable, fresh=True, repeat=1):
-        """Median measurement of a task; `fresh` empties our cache before each run."""
-        runs = []
-        for _ in range(repeat):
-            if fresh:
-                shutil.rmtree(self.cache, ignore_errors=True)
-            runs.append(run([python, TASKS, name, path], env={"WORKBENCH_CACHE": str(self.cache)}))
+    def times(self, name, path, *, python=sys.executable, fresh=True):
+        """Time of one task; `fresh` empties our cache before."""
+        command, env = self._command(name, path, python, fresh)
+        return time_of(command, env=env)
+
+    def median(self, name, path, **options):
+        """The run with the median time of the whole process."""
+        runs = [self.times(name, path, **options) for _ in range(self.arguments.repeat)]
         return sorted(runs, key=lambda m: m.wall_s)[len(runs) // 2]
 
-    def note(self, what, measured):
+    def peak(self, name, path, *, python=sys.executable):
+        """Peak memory of one task in MB."""
+        command, env = self._command(name, path, python, True)
+        return peak_bytes(command, env=env) / MB
+
+    def _command(self, name, path, python, fresh):
+        if fresh:
+            shutil.rmtree(self.cache, ignore_errors=True)
+        return [python, TASKS, name, path], {"WORKBENCH_CACHE": str(self.cache)}
+
+    def note(self, what, measured, peak_mb=None):
         """Print one measurement."""
-        seconds = measured.wall_s if measured.inside_s is None else measured.inside_s
-        print(
-            f"  {what}: {seconds:.2f} s, whole process {measured.wall_s:.2f} s, peak {measured.peak_bytes / MB:.0f} MB",
-            flush=True,
-        )
+        inside = "" if measured.inside_s is None else f"{measured.inside_s:.2f} s inside, "
+        memory = "" if peak_mb is None else f", peak {peak_mb:.0f} MB"
+        print(f"  {what}: {inside}{measured.wall_s:.2f} s the whole process{memory}", flush=True)
 
     def goal(self, what, value, limit, unit="×"):
         """Print what was measured beside its goal, and keep it for the table."""
@@ -70,22 +79,25 @@ def one_trace(bench):
     if not path.exists():
         mindspore_trace(path, bench.arguments.trace_bytes)
     print(f"one trace, {path.stat().st_size / MB:.0f} MB")
-    names = ("orjson_loads", "columns", "queryable", "json_load")
-    turns = [{n: bench.task(n, path) for n in names} for _ in range(bench.arguments.repeat)]
-    again = bench.task("queryable", path, fresh=False)
-    middle = {n: sorted((t[n] for t in turns), key=lambda m: m.inside_s)[len(turns) // 2] for n in names}
+    names = ("orjson_loads", "columns", "queryable", "again", "json_load")
+    turns = [_turn(bench, path) for _ in range(bench.arguments.repeat)]
     for name in names:
-        bench.note(name, middle[name])
-    bench.note("queryable, opened again", again)
+        middle = sorted((t[name] for t in turns), key=lambda m: m.inside_s)[len(turns) // 2]
+        bench.note(name, middle, bench.peak(name, path) if name != "again" else None)
 
-    def ratio(name):
-        return statistics.median(t[name].inside_s / t["orjson_loads"].inside_s for t in turns)
+    def ratio(name, other="orjson_loads"):
+        return statistics.median(t[name].inside_s / t[other].inside_s for t in turns)
 
     bench.goal("trace → columns, of orjson.loads of the same bytes", ratio("columns"), 0.5)
     bench.goal("trace → Parquet on disk and a query, of orjson.loads", ratio("queryable"), 1.0)
     print(f"  json.load: {ratio('json_load'):.2f} × orjson.loads")
-    bench.goal("peak memory, 300 MB trace", middle["queryable"].peak_bytes / MB, 300, "MB")
-    bench.goal("re-opening, of the first opening", again.inside_s / middle["queryable"].inside_s, 0.1)
+    bench.goal("re-opening a trace, of the first opening", ratio("again", "queryable"), 0.1)
+    bench.goal("peak memory, 300 MB trace", bench.peak("queryable", path), 300, "MB")
+
+
+def _turn(bench, path):
+    turn = {n: bench.times(n, path) for n in ("orjson_loads", "columns", "json_load", "queryable")}
+    return {**turn, "again": bench.times("queryable", path, fresh=False)}
 
 
 def large_trace(bench):
@@ -94,10 +106,9 @@ def large_trace(bench):
     if not path.exists():
         mindspore_trace(path, bench.arguments.large_bytes)
     print(f"one trace, {path.stat().st_size / MB:.0f} MB")
-    first = bench.task("queryable", path)
-    bench.note("queryable", first)
-    bench.note("queryable, opened again", bench.task("queryable", path, fresh=False))
-    bench.goal("peak memory, 2 GB trace", first.peak_bytes / MB, 300, "MB")
+    bench.note("queryable", bench.times("queryable", path))
+    bench.note("queryable, opened again", bench.times("queryable", path, fresh=False))
+    bench.goal("peak memory, 2 GB trace", bench.peak("queryable", path), 300, "MB")
     path.unlink()
 
 
@@ -110,13 +121,15 @@ def eight_kineto(bench):
             kineto_trace(folder / f"rank-{rank}.pt.trace.json", bench.arguments.kineto_events, rank=rank, ranks=8)
     size = sum(p.stat().st_size for p in folder.iterdir())
     print(f"eight Kineto traces, {size / MB:.0f} MB together: load, per-rank breakdown")
-    ours = bench.task("busy", folder, repeat=bench.arguments.repeat)
-    bench.note("ours", ours)
-    bench.note("ours, opened again", bench.task("busy", folder, fresh=False))
+    ours = bench.median("busy", folder)
+    again = bench.times("busy", folder, fresh=False)
+    bench.note("ours", ours, bench.peak("busy", folder))
+    bench.note("ours, opened again", again)
+    bench.goal("re-opening 8 ranks, of the first opening", again.inside_s / ours.inside_s, 0.1)
     if not bench.arguments.hta_python:
         return
-    theirs = bench.task("hta", folder, python=bench.arguments.hta_python)
-    bench.note("HolisticTraceAnalysis", theirs)
+    theirs = bench.times("hta", folder, python=bench.arguments.hta_python)
+    bench.note("HolisticTraceAnalysis", theirs, bench.peak("hta", folder, python=bench.arguments.hta_python))
     compare_breakdowns(ours.result, theirs.result)
     bench.goal("8 ranks → breakdown, whole process, of HolisticTraceAnalysis", ours.wall_s / theirs.wall_s, 0.1)
 
@@ -133,33 +146,34 @@ def mindspore_ranks(bench):
     tool = bench.arguments.cluster_tool
     msprof = bench.arguments.msprof_python and Path(bench.arguments.msprof_python).with_name("msprof-analyze")
     eight = made_cluster(tool, bench.work / "cluster8", "--ranks", "8", "--steps", "20", "--layers", "8")
-    print("eight MindSpore ranks: load, per-rank step breakdown")
-    ours = bench.task("steps", eight, repeat=bench.arguments.repeat)
-    bench.note("ours", ours)
+    print("eight MindSpore ranks with traces: load, per-rank step breakdown")
+    ours = bench.median("steps", eight)
+    bench.note("ours", ours, bench.peak("steps", eight))
+    timeline = bench.median("layers", eight)
+    bench.note("ours, from the timelines", timeline, bench.peak("layers", eight))
     if msprof:
-        theirs = run([msprof, "advisor", "all", "-d", eight, "-o", bench.work / "advisor"])
-        bench.note("msprof-analyze advisor all", theirs)
-        bench.goal(
-            "8 ranks → breakdown, whole process, of msprof-analyze advisor all", ours.wall_s / theirs.wall_s, 0.15
-        )
-    many = made_cluster(
-        tool, bench.work / "cluster1024", "--ranks", "1024", "--steps", "4", "--layers", "2", "--no-trace"
-    )
+        command = [msprof, "advisor", "all", "-d", eight, "-o", bench.work / "advisor"]
+        theirs = time_of(command)
+        bench.note("msprof-analyze advisor all", theirs, peak_bytes(command) / MB)
+        what = "8 ranks → breakdown, whole process, of msprof-analyze advisor all"
+        bench.goal(what, ours.wall_s / theirs.wall_s, 0.15)
+        bench.goal(f"{what}, from the timelines", timeline.wall_s / theirs.wall_s, 0.15)
+    size = ("--ranks", "1024", "--steps", "4", "--layers", "2", "--no-trace")
+    many = made_cluster(tool, bench.work / "cluster1024", *size)
     print("1,024 MindSpore ranks: open, per-rank step breakdown")
-    ours = bench.task("steps", many, repeat=bench.arguments.repeat)
-    bench.note("ours", ours)
-    again = bench.task("steps", many, fresh=False)
+    ours = bench.median("steps", many)
+    again = bench.times("steps", many, fresh=False)
+    peak_mb = bench.peak("steps", many)
+    bench.note("ours", ours, peak_mb)
     bench.note("ours, opened again", again)
-    bench.goal("peak memory, 1,024 ranks", ours.peak_bytes / MB, 400, "MB")
+    bench.goal("peak memory, 1,024 ranks", peak_mb, 400, "MB")
     bench.goal("re-opening 1,024 ranks, of the first opening", again.inside_s / ours.inside_s, 0.1)
     if msprof:
-        theirs = run([msprof, "cluster", "-m", "all", "-d", many, "-o", bench.work / "cluster_out"])
-        bench.note("msprof-analyze cluster -m all", theirs)
-        bench.goal(
-            "1,024 ranks → breakdown, whole process, of msprof-analyze cluster -m all",
-            ours.wall_s / theirs.wall_s,
-            0.25,
-        )
+        command = [msprof, "cluster", "-m", "all", "-d", many, "-o", bench.work / "cluster_out"]
+        theirs = time_of(command)
+        bench.note("msprof-analyze cluster -m all", theirs, peak_bytes(command) / MB)
+        what = "1,024 ranks → breakdown, whole process, of msprof-analyze cluster -m all"
+        bench.goal(what, ours.wall_s / theirs.wall_s, 0.25)
 
 
 def made_cluster(tool, folder, *options):

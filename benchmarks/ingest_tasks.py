@@ -18,6 +18,10 @@ WITH device AS (
 SELECT rank_id, is_communication, sum(greatest(0, e - greatest(s, coalesce(before, s)))) / 1000 AS busy_us
 FROM ordered GROUP BY ALL ORDER BY ALL
 """
+LAYERS = """
+SELECT rank_id, track, sum(duration_ns) / 1000 AS busy_us FROM trace_events
+WHERE layer = 'Overlap Analysis' GROUP BY ALL ORDER BY ALL
+"""
 STEPS = """
 SELECT rank_id, avg(computing_us) AS computing_us, avg(communication_not_overlapped_us) AS exposed_us,
        avg(free_us) AS free_us
@@ -56,6 +60,10 @@ def queryable(path):
 
 def busy(path):
     return _query(path, BUSY)
+
+
+def layers(path):
+    return _query(path, LAYERS)
 
 
 def steps(path):

@@ -1,4 +1,7 @@
-"""Wall time and peak memory of a command and all its child processes."""
+"""Wall time of a command, and, in a run of its own, the peak memory of it and all its child processes.
+
+Watching memory slows the watched process down (the kernel walks its pages), so the two are never measured together.
+"""
 
 import json
 import os
@@ -6,40 +9,57 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
-SAMPLE_SECONDS = 0.03
+SAMPLE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What one run of a command cost."""
+class Timing:
+    """How long one run of a command took."""
 
-    wall_s: float  # of the whole process
-    peak_bytes: int  # sum over the process tree, shared pages counted once (PSS), sampled
-    inside_s: float | None  # time that the command itself reported, without its imports
+    wall_s: float  # the whole process
+    inside_s: float | None  # what the command itself reported, without its imports
     result: object  # what it reported beside
 
 
-def run(command, *, env=None):
-    """Run `command`; a last output line that is JSON may hold `seconds` and `result`."""
+def time_of(command, *, env=None):
+    """Run `command`; a last output line that is a JSON object may hold `seconds` and `result`."""
     started = time.perf_counter()
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
-    )
+    out = _output(_started(command, env), command)
+    wall_s = time.perf_counter() - started
+    report = _last_json(out)
+    return Timing(wall_s, report.get("seconds"), report.get("result"))
+
+
+def peak_bytes(command, *, env=None):
+    """Run `command`; return its peak memory: proportional set sizes summed over the process tree, sampled."""
+    child = _started(command, env)
     peak = [0]
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(child.pid, peak, done))
     watcher.start()
+    try:
+        _output(child, command)
+    finally:
+        done.set()
+        watcher.join()
+    return peak[0]
+
+
+def _started(command, env):
+    words = [str(word) for word in command]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **(env or {})})
+
+
+def _output(child, command):
     out, err = child.communicate()
-    wall_s = time.perf_counter() - started
-    done.set()
-    watcher.join()
     if child.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))} failed with status {child.returncode}:\n{err[-2000:]}")
-    report = _last_json(out)
-    return Measurement(wall_s, peak[0], report.get("seconds"), report.get("result"))
+    return out
 
 
 def _watch(pid, peak, done):
@@ -50,17 +70,17 @@ def _watch(pid, peak, done):
 def _tree_bytes(pid):
     try:
         root = psutil.Process(pid)
-        return sum(_bytes(p) for p in (root, *root.children(recursive=True)))
+        return sum(_bytes(p.pid) for p in (root, *root.children(recursive=True)))
     except psutil.Error:
         return 0
 
 
-def _bytes(process):
+def _bytes(pid):
     try:
-        memory = process.memory_full_info()
-        return getattr(memory, "pss", 0) or memory.rss
-    except psutil.Error:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
         return 0
+    return sum(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss:"))
 
 
 def _last_json(out):

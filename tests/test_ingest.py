@@ -42,13 +42,13 @@ def cluster(tmp_path) -> Path:
 def read_files(monkeypatch) -> list[str]:
     """Names of the files that are read from now on."""
     seen: list[str] = []
-    real = batches._read_source
+    real = batches.read_batch
 
-    def spy(source, context, parts):
-        seen.append(source.path.name)
-        return real(source, context, parts)
+    def spy(batch, root, directory):
+        seen.extend(source.path.name for source in batch.sources)
+        return real(batch, root, directory)
 
-    monkeypatch.setattr(batches, "_read_source", spy)
+    monkeypatch.setattr("workbench.ingest.read_batch", spy)
     return seen
 
 

@@ -134,8 +134,9 @@ def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
     parts = _Parts(batch, directory)
     notes: list[Note] = []
     try:
-        for source in batch.sources:
-            notes += _read_source(source, source.context(root, scratch=directory / "scratch"), parts)
+        if not _read_together(batch, root, directory, parts):
+            for source in batch.sources:
+                notes += _read_source(source, source.context(root, scratch=directory / "scratch"), parts)
         entries = parts.finish()
     finally:
         parts.discard()
@@ -176,6 +177,18 @@ def _finish(writer: PartWriter) -> TableEntry:
         first_step=steps[0] if steps else None,
         last_step=steps[1] if steps else None,
     )
+
+
+def _read_together(batch: Batch, root: Path, directory: Path, parts: _Parts) -> bool:
+    """Read all sources at once, if their kind can and none of them needs care."""
+    kind = KINDS_BY_NAME[batch.kind]
+    if kind.read_many is None or len(batch.sources) == 1 or any(s.tables != kind.tables for s in batch.sources):
+        return False
+    files = [(s.path, s.context(root, scratch=directory / "scratch")) for s in batch.sources]
+    readings = kind.read_many(files)
+    for name, reading in (readings or {}).items():
+        parts.add_frame(name, reading.table)
+    return readings is not None
 
 
 def _read_source(source: Source, context: FileContext, parts: _Parts) -> list[Note]:

@@ -87,7 +87,8 @@ def read_delimited(
     notes += [_absent_note(c, layout, file) for c in wanted if c.name in names - layout.index.keys()]
     notes += [_row_note(file, problem, lines) for problem, lines in body.problems.items()]
     table, bad = _converted(body, layout, missing_values or {})
-    table = table.assign(**{c.name: _missing(c, len(table)) for c in wanted if c.name in names - layout.index.keys()})
+    if absent := {c.name: _missing(c, len(table)) for c in wanted if c.name in names - layout.index.keys()}:
+        table = table.assign(**absent)
     notes += [_cell_note(file, layout, name, rows, body, data) for name, rows in bad.items()]
     table = table.dropna(how="all", ignore_index=True)  # lines of delimiters alone, as spreadsheets leave them
     if table.empty:
@@ -121,7 +122,7 @@ def _converted(
     body: Body, layout: Layout, missing_values: Mapping[str, float]
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Typed columns, and for those with bad cells the numbers of the rows."""
-    columns: dict[str, pd.Series] = {}
+    columns: dict[str, np.ndarray | pd.Series] = {}
     bad: dict[str, np.ndarray] = {}
     for column in layout.columns:
         cells = body.cells[layout.index[column.name]]
@@ -131,22 +132,20 @@ def _converted(
             continue
         values, wrong = _numbers(cells, column, header, layout.delimiter)
         if column.name in missing_values:
-            values = values.mask(values == missing_values[column.name])
+            values = pd.Series(values).mask(values == missing_values[column.name])
         columns[column.name] = values
         if wrong.any():
             bad[column.name] = np.flatnonzero(wrong)
     return pd.DataFrame(columns), bad
 
 
-def _numbers(cells: pa.ChunkedArray, column: Column, header: str, delimiter: str) -> tuple[pd.Series, np.ndarray]:
+def _numbers(cells: pa.ChunkedArray, column: Column, header: str, delimiter: str) -> Numbers:
     if column.name.endswith("_ns"):
-        read: Numbers = to_ns(cells, header_unit(header))
-    elif column.dtype in ("Int64", "int64"):
-        read = to_integers(cells)
-    else:
-        read = to_numbers(cells, decimal_comma=delimiter == ";")
-        return pd.Series(read.values) * unit_factor(header, column.name), read.bad
-    return pd.Series(read.values), read.bad
+        return to_ns(cells, header_unit(header))
+    if column.dtype in ("Int64", "int64"):
+        return to_integers(cells)
+    values, bad = to_numbers(cells, decimal_comma=delimiter == ";")
+    return Numbers(values * unit_factor(header, column.name), bad)
 
 
 def _missing(column: Column, rows: int) -> pd.Series:

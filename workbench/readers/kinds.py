@@ -5,7 +5,7 @@ Each reader module lists its kinds in `KINDS`; `workbench.readers.ALL_KINDS` joi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +36,11 @@ class FileKind:
     """One kind of file.
 
     `sniff` decides by the first `HEAD_BYTES` bytes and may use the path; it never raises. `read` returns a Reading per
-    table it fills; it raises `UnreadableFileError` only when nothing at all can be used. A kind of large files has
-    `stream` too, which hands over its rows piece by piece and returns its notes, so that memory stays bounded.
+    table it fills; it raises `UnreadableFileError` only when nothing at all can be used.
+
+    A kind of large files has `stream` too, which hands over its rows piece by piece and returns its notes, so that
+    memory stays bounded. A kind of which there are thousands of small files may have `read_many`: the same rows as
+    `read` of each file gives, or None if any of the files must be read alone.
     """
 
     name: str  # "kernel_details"
@@ -46,3 +49,4 @@ class FileKind:
     sniff: Callable[[Path, bytes], bool]
     read: Callable[[Path, FileContext], dict[str, Reading]]
     stream: Callable[[Path, FileContext, Sink], list[Note]] | None = None
+    read_many: Callable[[Sequence[tuple[Path, FileContext]]], dict[str, Reading] | None] | None = None

@@ -43,8 +43,10 @@ def json_with(*patterns: bytes, name: str) -> Sniffer:
 def reading(table: Table, rows: pd.DataFrame, context: FileContext, notes: list[Note]) -> Reading:
     """Rows of one rank and profile window as a checked table; a `rank_id` that the rows have is kept."""
     place = {"rank_id": context.rank_id, "window": context.window}
-    columns = [name for name in table.column_names if name in place and name not in rows]
-    return Reading(table.check(rows.assign(**{name: place[name] for name in columns})), notes)
+    placed = rows.copy(deep=False)
+    for name in place.keys() & set(table.column_names) - set(rows.columns):
+        placed[name] = place[name]
+    return Reading(table.check(placed), notes)
 
 
 def note_without_rows(rows: pd.DataFrame, notes: list[Note], file: str, what: str) -> list[Note]:

@@ -7,14 +7,17 @@ derived from wrong rows, and with newer CANN versions they are 0 because the com
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.delimited import Delimited, read_delimited
 from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.recognise import csv_with, reading
+from workbench.readers.step_time_many import read_many_step_trace_times
 from workbench.readers.text import read_bytes
 from workbench.tables import STEP_TIME, Column, Note, Reading
 
@@ -40,6 +43,11 @@ def read_step_trace_time(path: Path, context: FileContext) -> dict[str, Reading]
     if len(rows) == 1 and "step" in rows and (rows.step == 0).fillna(False).all():
         rows = rows.assign(step=pd.array([pd.NA], dtype="Int64"))
     return {"step_time": reading(STEP_TIME, rows, context, notes)}
+
+
+def read_many(files: Sequence[tuple[Path, FileContext]]) -> dict[str, Reading] | None:
+    """Read many ranks' step_trace_time.csv at once; None if any of them must be read alone."""
+    return read_many_step_trace_times(files, [_sends_beside(path, context) for path, context in files])
 
 
 def read_cluster_step_trace_time(path: Path, context: FileContext) -> dict[str, Reading]:
@@ -77,7 +85,8 @@ def _nonzero(rows: pd.DataFrame, name: str) -> pd.Series:
     """Column `name` with 0 as missing."""
     if name not in rows:
         return pd.Series(float("nan"), index=rows.index)
-    return rows[name].mask(rows[name] == 0)
+    values = rows[name].to_numpy(dtype="float64")
+    return pd.Series(np.where(values == 0, np.nan, values), index=rows.index)
 
 
 def _sends_beside(path: Path, context: FileContext) -> bool | None:
@@ -132,5 +141,6 @@ KINDS: tuple[FileKind, ...] = (
         tables=("step_time",),
         sniff=csv_with(PARTS, name=r"step_trace_time\.csv"),
         read=read_step_trace_time,
+        read_many=read_many,
     ),
 )
