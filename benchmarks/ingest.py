@@ -167,7 +167,14 @@ def mindspore_ranks(bench):
     bench.note("ours", ours, peak_mb)
     bench.note("ours, opened again", again)
     bench.goal("peak memory, 1,024 ranks", peak_mb, 400, "MB")
-    bench.goal("re-opening 1,024 ranks, of the first opening", again.inside_s / ours.inside_s, 0.1)
+    print(
+        f"  re-opening, of that first opening, which reads one small table only: {again.inside_s / ours.inside_s:.2f}"
+    )
+    whole = bench.times("everything", many)
+    again = bench.times("everything", many, fresh=False)
+    bench.note("ours, every table", whole, bench.peak("everything", many))
+    bench.note("ours, every table, opened again", again)
+    bench.goal("re-opening 1,024 ranks, of the first opening (every table)", again.inside_s / whole.inside_s, 0.1)
     if msprof:
         command = [msprof, "cluster", "-m", "all", "-d", many, "-o", bench.work / "cluster_out"]
         theirs = time_of(command)

@@ -70,6 +70,16 @@ def steps(path):
     return _query(path, STEPS)
 
 
+def everything(path):
+    """Read all tables of all ranks."""
+    from workbench.run import open_run
+
+    start = time.perf_counter()
+    run = open_run(path, quiet=True)
+    run.read_all()
+    return time.perf_counter() - start, {name: run.count(name) for name in run.tables}
+
+
 def _query(path, sql, jobs=None):
     from workbench.run import open_run
 

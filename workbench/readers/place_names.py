@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -30,6 +31,11 @@ def is_ascend_folder(name: str) -> bool:
 def is_prof_folder(name: str) -> bool:
     """`PROF_<n>_<time>_<letters>`: raw and exported data of msprof."""
     return name.startswith("PROF_")
+
+
+def is_in_prof_folder(path: Path) -> bool:
+    """Whether a file lies in or below a folder of msprof."""
+    return f"{os.sep}PROF_" in f"{os.sep}{path}"
 
 
 def is_capture_folder(folder: Path) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.readers.place_names import is_prof_folder
+from workbench.readers.place_names import is_in_prof_folder
 
 # Per table, kinds that tell the same of one capture, the best first. Kinds in one tuple belong together. A kind that is
 # not named for a table is always read.
@@ -70,10 +70,9 @@ def tables_to_read(candidates: Sequence[Candidate]) -> dict[Path, tuple[str, ...
 def _level(path: Path, kind: str, table: str) -> int | None:
     """0 is best; None where the kind has no alternative. What msprof keeps in PROF_* comes after everything else."""
     levels = ALTERNATIVES.get(table, ())
-    in_prof = any(is_prof_folder(part) for part in path.parts)
     for level, kinds in enumerate(levels):
         if kind in kinds:
-            return level + (len(levels) if in_prof else 0)
+            return level + (len(levels) if is_in_prof_folder(path) else 0)
     if table == "trace_events":
-        return 1 if in_prof else 0
+        return 1 if is_in_prof_folder(path) else 0
     return None

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.readers.place_names import is_prof_folder
+from workbench.readers.place_names import is_in_prof_folder
 from workbench.readers.placing import Place
 from workbench.tables import Note
 
@@ -41,7 +41,7 @@ def separate_siblings(places: Mapping[Path, Place], kinds: Mapping[Path, str]) -
 
 
 def _is_slice(path: Path) -> bool:
-    return _SLICE.search(path.name) is not None or any(is_prof_folder(part) for part in path.parts)
+    return _SLICE.search(path.name) is not None or is_in_prof_folder(path)
 
 
 def _note(kind: str, place: Place, paths: list[Path]) -> Note:
