@@ -1,6 +1,7 @@
 """Reading files once: incremental, resumable, in parallel, on a Dask cluster."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -83,6 +84,18 @@ def test_a_removed_cache_is_built_again_under_an_open_run(cluster, tmp_path):
     for part in (tmp_path / "cache").rglob("*.parquet"):
         part.unlink()
     assert len(run.table("step_time")) == 20
+
+
+def test_only_what_older_readers_wrote_is_removed(tmp_path, monkeypatch):
+    """Watchers and rehearsals keep their own files in .workbench, too."""
+    (tmp_path / "run.json").write_text('{"run_id": "a"}')
+    kept, outdated = tmp_path / ".workbench/held", tmp_path / ".workbench/tables/0123456789ab"
+    for folder in (kept, outdated):
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+    wb.open_run(tmp_path, quiet=True)
+    assert kept.is_dir()
+    assert not outdated.exists()
 
 
 def test_small_files_share_parts(cluster, monkeypatch, tmp_path):

@@ -44,7 +44,7 @@ class Ingest:
 
     def __init__(self, root: Path, sources: list[Source], directory: Path) -> None:
         self._root = root
-        self._directory = directory / reader_fingerprint()
+        self._directory = _tables_directory(directory)
         self._batches = plan_batches(sources, root)
         self._done: dict[str, Manifest] = {}
         self._load()
@@ -192,4 +192,9 @@ def save_known(directory: Path, kinds: dict[FileKey, str | None]) -> None:
 
 
 def _known_path(directory: Path) -> Path:
-    return directory / reader_fingerprint() / "known.json"
+    return _tables_directory(directory) / "known.json"
+
+
+def _tables_directory(directory: Path) -> Path:
+    """Folder of what these readers read: nothing else lies below `tables/`, so that older folders may be removed."""
+    return directory / "tables" / reader_fingerprint()
