@@ -34,7 +34,7 @@ STALE_SECONDS = 600.0  # another process may still be reading what this one find
 def reader_fingerprint() -> str:
     """Changes with every change of a reader or table declaration: what was read by other code is read again."""
     package = Path(workbench.__file__).parent
-    code = [*sorted((package / "readers").glob("*.py")), package / "tables.py", Path(__file__)]
+    code = [*sorted((package / "readers").glob("*.py")), *(package / f"{n}.py" for n in ("tables", "store", "batches"))]
     facts = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in code]
     return hashlib.sha256(repr((workbench.__version__, facts)).encode()).hexdigest()[:12]
 
