@@ -3,6 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from workbench.errors import UnknownParameterError
 from workbench.probes.run_writer import RunWriter, finite, flatten
 
 
@@ -41,6 +45,33 @@ def test_a_second_attempt_keeps_the_start(tmp_path: Path):
     assert second["start_ns"] == start["start_ns"]
     assert len(second["attempts"]) == 2
     assert second["config"] == {"a": 2}
+
+
+@pytest.mark.parametrize("content", ['{"run_id": "de', "[1]", '{"attempts": {"a": 1}}'])
+def test_a_damaged_description_does_not_keep_a_training_from_starting(tmp_path: Path, content: str):
+    (tmp_path / "run.json").write_text(content)
+    RunWriter(tmp_path).describe({"config": {}})
+    assert len(json.loads((tmp_path / "run.json").read_text())["attempts"]) == 1
+    readable = content.endswith("}}")
+    assert (tmp_path / "run.json.damaged").exists() is not readable
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UnknownParameterError, match="is a file"):
+        RunWriter(tmp_path / "run")
+
+
+def test_values_of_other_libraries_are_written(tmp_path: Path):
+    writer = RunWriter(tmp_path)
+    writer.describe({"seeds": {"numpy": np.int64(7)}, "evaluation": {"arguments": {"file": tmp_path}}})
+    writer.step({"step": 1, "learning_rate": np.float32(0.5), "loss": np.float32("nan"), "extra": np.arange(2)})
+    writer.event("eval", start_ns=1, detail={"file": tmp_path, "score": np.array([0.25])})
+    info = json.loads((tmp_path / "run.json").read_text())
+    assert (info["seeds"], info["evaluation"]) == ({"numpy": 7}, {"arguments": {"file": str(tmp_path)}})
+    step = json.loads((tmp_path / "metrics/rank_0.jsonl").read_text())
+    assert step == {"step": 1, "learning_rate": 0.5, "loss": "NaN", "extra": "[0 1]"}
+    assert json.loads((tmp_path / "events/rank_0.jsonl").read_text())["detail"]["score"] == 0.25
 
 
 def test_words_for_numbers_that_json_lacks():

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
+from workbench.errors import UnknownParameterError
 from workbench.files import RUN_SCHEMA, RunFiles, append_json_lines, write_json_atomic
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ class RunWriter:
 
     def __init__(self, root: str | os.PathLike[str], *, rank_id: int = 0, world_size: int = 1) -> None:
         self.files = RunFiles(Path(root).absolute())
+        if self.files.root.exists() and not self.files.root.is_dir():
+            raise UnknownParameterError(f"{self.files.root} is a file.", fix="name a directory for the run")
         self.rank_id = rank_id
         self.world_size = world_size
         self.lost_records = 0
@@ -38,11 +41,13 @@ class RunWriter:
 
     def describe(self, info: Mapping[str, object]) -> None:
         """Write run.json (rank 0 only). A run that exists keeps its id and start, and gains an attempt."""
-        if self.rank_id != 0:
-            return
-        path = self.files.run_json
-        old = msgspec.json.decode(path.read_bytes()) if path.exists() else {}
-        description = {
+        if self.rank_id == 0:
+            self._guard(lambda: self._describe(info))
+
+    def _describe(self, info: Mapping[str, object]) -> None:
+        old = self._earlier()
+        past = old.get("attempts")
+        description: dict[str, object] = {
             "schema": RUN_SCHEMA,
             "run_id": self.files.root.name,
             "start_ns": self._attempt["start_ns"],
@@ -51,10 +56,23 @@ class RunWriter:
             "host": socket.gethostname(),
             "versions": versions(),
             "launch": sys.argv,
-            "attempts": [*(a for a in old.get("attempts", []) if a != self._attempt), self._attempt],
+            "attempts": [*(a for a in (past if isinstance(past, list) else []) if a != self._attempt), self._attempt],
             **info,
         }
-        self._guard(lambda: write_json_atomic(path, description))
+        write_json_atomic(self.files.run_json, plain(description))
+
+    def _earlier(self) -> dict[str, Any]:
+        """The run.json of an earlier attempt; one that is damaged is put aside, so that the training can start."""
+        path = self.files.run_json
+        if not path.exists():
+            return {}
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+            aside = path.with_name("run.json.damaged")
+            path.replace(aside)
+            log.warning("%s was damaged: it is now %s, and a new one is written.", path, aside)
+            return {}
 
     def step(self, record: Mapping[str, object]) -> None:
         """Append one step's record to the rank's metrics."""
@@ -112,9 +130,25 @@ class RunWriter:
                 )
 
 
-def finite(record: Mapping[str, object]) -> dict[str, object]:
-    """The record with non-finite numbers as the words NaN, Infinity, -Infinity, which JSON numbers cannot say."""
-    return {k: _word(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+def finite(record: Mapping[str, object]) -> dict[str, Any]:
+    """The record in values that JSON knows; non-finite numbers become the words NaN, Infinity, -Infinity."""
+    values: dict[str, Any] = plain(record)
+    return {k: _word(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def plain(value: object) -> Any:
+    """`value` in types that JSON knows: numbers of NumPy and one-element tensors as numbers, anything else as text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    try:
+        number = value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):  # more than one element
+        return str(value)
+    return number if isinstance(number, bool | int | float) else str(value)
 
 
 def _word(value: float) -> str:
