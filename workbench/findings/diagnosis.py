@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.analyses.training import until_step
-from workbench.findings import evaluation, memory, step_time, training
+from workbench.findings import cluster, evaluation, memory, step_time, training
 from workbench.findings.finding import SEVERITIES, Finding
 from workbench.run import Run, open_run
 
@@ -74,6 +74,7 @@ RULES: tuple[Rule, ...] = (
         uses=("tensor_lifetimes",),
         find=lambda t: memory.find_stage_imbalance(t["memory_timeline"], t["settings"], t.get("tensor_lifetimes")),
     ),
+    Rule(needs=(), uses=cluster.TABLES, find=cluster.find_cluster_causes),
     Rule(needs=("eval_samples",), find=lambda t: evaluation.find_subset_regression(t["eval_samples"])),
     Rule(needs=("eval_samples",), find=lambda t: evaluation.find_checkpoint_without_loss(t["eval_samples"])),
 )

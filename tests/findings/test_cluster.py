@@ -1,0 +1,76 @@
+"""Rules on device tables, judged by simulated clusters whose faults are known."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from workbench.findings.cluster import TABLES, find_cluster_causes
+from workbench.findings.diagnosis import diagnose
+from workbench.run import open_run
+
+FAULTS = {  # --fault -> cause and culprit of the first finding
+    "slow_rank:3:1.4": ("slow_rank", {"rank": 3}),
+    "slow_op:2:FlashAttentionScore:2.0": ("slow_op", {"rank": 2, "op": "FlashAttentionScore"}),
+    "slow_link:1:4:4.0": ("slow_link", {"link": "1-4"}),
+    "data_starved:60": ("data_starved", {}),
+    "data_starved:60:5": ("data_starved", {"rank": 5}),
+    "stall_steps:1:200:2": ("stall_steps", {"rank": 2}),
+    "unfused_allreduce:32": ("unfused_allreduce", {}),
+    "no_overlap": ("no_overlap", {}),
+    "pipeline_bubble:4": ("pipeline_bubble", {}),
+    "pipeline_bubble:16:2:1.5": ("pipeline_bubble", {"stage": 2}),
+    "small_ops:2000": ("small_ops", {}),
+    "recompile:1": ("recompile", {}),
+}
+ESTIMATE_OFF = {
+    "pipeline_bubble:4": 0.5,
+    "pipeline_bubble:16:2:1.5": 0.6,
+    "unfused_allreduce:32": 0.9,
+}  # others: a quarter
+
+
+@pytest.fixture(scope="session")
+def make_cluster(shared_dir, tmp_path_factory):
+    """Write a simulated cluster, return its directory."""
+
+    def make(*arguments):
+        out = tmp_path_factory.mktemp("cluster")
+        tool = shared_dir / "tools" / "make_cluster.py"
+        command = [sys.executable, str(tool), str(out), "--ranks", "8", "--steps", "6", "--no-trace", *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+        return out
+
+    return make
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_first_finding_names_the_fault(make_cluster, fault):
+    path = make_cluster("--fault", fault, "--seed", "11")
+    first = diagnose(path).causes[0]
+    truth = json.loads((path / "truth.json").read_text())["faults"][0]
+    cause, culprit = FAULTS[fault]
+    assert first.cause == cause
+    assert first.severity in ("warning", "critical")
+    assert {k: getattr(first.culprit, k) for k in culprit} == culprit
+    if truth["steps"] != "all":
+        assert list(first.steps.list) == truth["steps"]
+    saved_us = truth["saved_ms_per_step"] * 1e3
+    assert first.saves_us_per_step == pytest.approx(saved_us, rel=ESTIMATE_OFF.get(fault, 0.25))
+
+
+@pytest.mark.parametrize("layout", [(), ("--pp", "4"), ("--pp", "2", "--comm-layer", "Communication")])
+def test_a_healthy_cluster_has_no_finding(make_cluster, layout):
+    assert diagnose(make_cluster(*layout, "--seed", "12")).exit_status == 0
+
+
+def test_two_faults_are_both_found(make_cluster):
+    path = make_cluster("--fault", "slow_rank:3:1.4", "--fault", "data_starved:60", "--seed", "13")
+    assert {f.cause for f in diagnose(path).causes} == {"slow_rank", "data_starved"}
+
+
+def test_real_samples_of_few_ranks_are_read_without_findings_on_links(data_samples):
+    run = open_run(data_samples / "level1_two_of_eight", quiet=True)
+    found = find_cluster_causes({n: run.table(n) for n in TABLES if n in run.tables})
+    assert not {f.cause for f in found} & {"slow_rank", "slow_op"}

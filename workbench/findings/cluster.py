@@ -1,0 +1,90 @@
+"""All rules on the device tables of a profile, over analyses that are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from workbench.analyses.collective_waits import pipeline_stages
+from workbench.analyses.communication import (
+    collective_overlap,
+    latency_share,
+    link_bandwidths,
+    link_summary,
+    micro_batches,
+)
+from workbench.analyses.device_steps import device_steps, own_time
+from workbench.analyses.kernels import (
+    compute_kernels,
+    device_ratios,
+    kernel_totals,
+    operator_ratios,
+    short_kernels,
+)
+from workbench.findings import communication
+from workbench.findings import device_steps as step_rules
+from workbench.findings import kernels as kernel_rules
+from workbench.findings.finding import Finding
+
+TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events")
+
+
+def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """What the device tables tell: TABLES, any of which may be missing.
+
+    Returns:
+        Findings of the rules on steps, operators and communication, without order.
+    """
+    inputs = {n: tables.get(n) for n in ("step_time", "kernels", "collectives", "host_ops", "events")}
+    steps = device_steps(**inputs)
+    if steps.empty:
+        return []
+    collectives, kernels = tables.get("collectives"), tables.get("kernels")
+    one_stage = pd.DataFrame({"rank_id": sorted(steps["rank_id"].unique()), "stage": 0})
+    stages = one_stage if collectives is None else pipeline_stages(collectives)
+    wall_us = float(steps["wall_us"].median())
+    found = step_rules.find_data_starved(steps, tables.get("data_ops"))
+    found += step_rules.find_device_stalls(steps, collectives, tables.get("host_ops"))
+    if not found or found[0].cause != "data_starved":
+        found += step_rules.find_late_host(own_time(steps, stages), wall_us=wall_us)
+    if kernels is not None:
+        found += _kernel_causes(kernels, steps, stages, wall_us)
+    if collectives is not None:
+        found += _communication_causes(collectives, steps, stages, tables)
+    return found
+
+
+def _kernel_causes(kernels: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFrame, wall_us: float) -> list[Finding]:
+    ratios = operator_ratios(kernels)
+    devices = device_ratios(ratios)
+    return [
+        *kernel_rules.find_slow_device(devices, stages, wall_us=wall_us),
+        *kernel_rules.find_slow_op(ratios, devices, wall_us=wall_us),
+        *kernel_rules.find_small_ops(short_kernels(kernels), steps, kernel_totals(kernels)),
+    ]
+
+
+def _communication_causes(
+    collectives: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFrame, tables: Mapping[str, pd.DataFrame]
+) -> list[Finding]:
+    found = communication.find_unfused_allreduce(latency_share(collectives), steps)
+    found += communication.find_pipeline_bubble(steps, stages, micro_batches(collectives))
+    if "links" in tables:
+        found += communication.find_slow_link(link_summary(link_bandwidths(tables["links"], collectives)), steps)
+    if "kernels" in tables:
+        overlap = collective_overlap(tables["kernels"], collectives)
+        found += communication.find_no_overlap(
+            overlap, steps, backward_us=_last_backward(tables["kernels"], collectives)
+        )
+    return found
+
+
+def _last_backward(kernels: pd.DataFrame, collectives: pd.DataFrame) -> float:
+    """Computing of a step's last backward pass: tasks named after gradients, over the micro-batches."""
+    rows = compute_kernels(kernels)
+    is_backward = rows["name"].str.contains("Gradients", regex=False, na=False) | rows["op_type"].str.endswith(
+        "Grad", na=False
+    )
+    per_step = rows[is_backward].groupby(["rank_id", "step"])["duration_us"].sum()
+    return float(per_step.median()) / (micro_batches(collectives) or 1) if len(per_step) else 0.0
