@@ -107,6 +107,26 @@ def test_nothing_known_is_an_error_with_a_fix(tmp_path, make):
         wb.open_run(path, quiet=True)
 
 
+@pytest.mark.parametrize("name", ["loop", "x" * 5000, "a\0b", "file/inside"])
+def test_a_path_that_cannot_be_opened_is_an_error_with_a_fix(tmp_path, name):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnknownContentError, match="cannot be opened: "):
+        wb.open_run(tmp_path / name, quiet=True)
+
+
+def test_a_forbidden_directory_is_an_error_with_a_fix(recorded, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    is_file = type(recorded).is_file
+    monkeypatch.setattr("workbench.readers.discovery.os.scandir", refuse)
+    monkeypatch.setattr("pathlib.Path.is_file", lambda p: refuse(p) if p.parent == recorded else is_file(p))
+    monkeypatch.setattr("os.path.isfile", lambda _path: False)  # what it says of a file in such a directory
+    with pytest.raises(UnknownContentError, match="Permission denied"):
+        wb.open_run(recorded, quiet=True)
+
+
 def test_names_cannot_break_the_page(recorded):
     (recorded / "metrics/rank_0.jsonl").write_text("")
     odd = recorded.with_name("a<script>\n'\"b")

@@ -42,6 +42,7 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
         UnknownContentError: nothing there that a reader knows.
     """
     root = Path(path).expanduser()
+    _must_be_reachable(root)
     info = _info(root)
     wanted = cache_directory(root, is_ours=info is not None)
     directory = usable_directory(wanted)
@@ -58,6 +59,18 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
     if not quiet:
         print(run)
     return run
+
+
+def _must_be_reachable(root: Path) -> None:
+    try:
+        root.stat()
+    except FileNotFoundError:
+        raise UnknownContentError(f"{root} does not exist.", fix="check the path") from None
+    except (OSError, ValueError) as error:  # a forbidden parent, a link to itself, a name no file can have
+        why = getattr(error, "strerror", None) or error
+        raise UnknownContentError(
+            f"{root} cannot be opened: {why}.", fix="check the path and its permissions"
+        ) from None
 
 
 def _nothing_known(root: Path, discovery: Discovery) -> UnknownContentError:
@@ -246,7 +259,7 @@ class Run:
 def _info(root: Path) -> dict[str, Any] | None:
     """`run.json` of a run that the Recorder wrote, empty if it is damaged; None for a directory of others."""
     path = RunFiles(root).run_json
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file also where the directory is forbidden
         return None
     try:
         info = read_run_info(path)

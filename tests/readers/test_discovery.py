@@ -34,7 +34,10 @@ def test_links_that_loop_and_dangle_do_no_harm(tmp_path):
     (tmp_path / "again").symlink_to(tmp_path / "a")
     found = discover(tmp_path)
     assert [relative_name(tmp_path, s.path) for s in found.sources] == ["a/step_trace_time.csv"]
-    assert found.notes == []
+    assert [(n.file, n.problem) for n in found.notes] == [
+        ("gone.csv", "The link leads nowhere."),
+        ("self", "The link leads nowhere."),
+    ]
 
 
 def test_what_is_no_file_is_not_opened(tmp_path):

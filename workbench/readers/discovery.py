@@ -147,6 +147,7 @@ def find_files(root: Path, notes: list[Note]) -> Iterator[FoundFile]:
         for entry in entries:
             found = _status(entry)
             if found is None:
+                notes += [_leads_nowhere(root, Path(entry.path))] if entry.is_symlink() else []
                 continue
             if stat.S_ISDIR(found.st_mode):
                 folders.append(Path(entry.path))
@@ -159,7 +160,7 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return entry.stat()
     except OSError:
-        return None  # a dangling or looping link
+        return None  # a dangling or looping link, or a file that has just been removed
 
 
 def _regular(path: Path, status: os.stat_result) -> Iterator[FoundFile]:
@@ -209,4 +210,14 @@ def _unreadable(root: Path, path: Path, error: OSError) -> Note:
         problem=f"It cannot be read: {error.strerror or error}.",
         lost="everything in it",
         fix="give yourself the permission to read it, or copy it",
+    )
+
+
+def _leads_nowhere(root: Path, link: Path) -> Note:
+    return Note(
+        file=relative_name(root, link),
+        where="whole file",
+        problem="The link leads nowhere.",
+        lost="what it should lead to",
+        fix="copy that file here, or remove the link",
     )
