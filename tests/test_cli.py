@@ -49,6 +49,18 @@ def test_exit_status(monkeypatch, raised, status):
     assert main(["stop"]) == status
 
 
+@pytest.mark.parametrize("command", ["watch", "report", "alert"])
+def test_reports_that_cannot_be_written_are_a_problem_with_a_fix(recorded, capsys, command):
+    (recorded / "checkpoints").mkdir()
+    (recorded / "checkpoints/a-1_1.ckpt").write_bytes(b"x")
+    (recorded / "file").write_text("")
+    more = ["--test"] if command == "alert" else ["--settle", "0"]
+    assert main([command, str(recorded), "--reports", str(recorded / "file/reports"), *more]) == 2
+    printed = capsys.readouterr().err
+    assert "Not a directory.\nFix: check the path" in printed
+    assert "Traceback" not in printed
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.name)
 def test_every_command_has_help_with_an_example_that_parses(command, capsys):
     with pytest.raises(SystemExit) as stop:

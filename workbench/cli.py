@@ -8,17 +8,18 @@ import sys
 from collections.abc import Sequence
 
 from workbench import __version__
-from workbench.commands import alerting, evaluating, importing, opening, rehearsing, reporting
+from workbench.commands import alerting, diagnosing, evaluating, importing, opening, rehearsing, reporting
 from workbench.commands.command import Command
 from workbench.errors import WorkbenchError
 
 # a module of workbench.commands with COMMANDS is named here
-MODULES = (rehearsing, opening, importing, reporting, evaluating, alerting)
+MODULES = (rehearsing, opening, importing, diagnosing, reporting, evaluating, alerting)
 COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)
 
 EXIT_PROBLEM = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
+PATH_FIX = "check the path, that you may read and write there, and that there is space; or name another folder"
 
 
 def build_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
@@ -59,6 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing may complain at exit
         return EXIT_PIPE_CLOSED
+    except OSError as error:
+        if error.filename is None:  # no path that the user could do something about
+            raise
+        print(f"{error.filename} cannot be used: {error.strerror}.\nFix: {PATH_FIX}", file=sys.stderr)
+        return EXIT_PROBLEM
     return status
 
 
