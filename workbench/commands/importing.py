@@ -36,7 +36,7 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
     run = open_run(arguments.path, quiet=True)
     if arguments.table:
-        print(run.table(arguments.table).head(arguments.rows).to_string())
+        print(run.table(arguments.table).head(arguments.rows).to_string(max_colwidth=60))
         return 0
     run.read_all(quiet=False)
     for name in run.tables:
