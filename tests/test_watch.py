@@ -405,6 +405,13 @@ def test_a_training_that_was_killed_is_over(tmp_path):
     assert not training_is_over(other)
 
 
+@pytest.mark.parametrize("attempts", [[1], {"a": 1}, [{"process_id": -1, "start_ns": 1}], [{"process_id": 10**12}]])
+def test_damaged_attempts_tell_of_no_process(tmp_path, attempts):
+    import socket
+
+    assert not training_is_over(make_run(tmp_path / "run", [], host=socket.gethostname(), attempts=attempts))
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_command_ends_cleanly_when_interrupted(tmp_path, monkeypatch, number, status):
     monkeypatch.setenv("STAND_IN_SECONDS", "60")

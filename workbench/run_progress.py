@@ -38,10 +38,11 @@ class Settling:
 
 def _process_is_gone(info: dict[str, Any]) -> bool:
     attempts = info.get("attempts")
-    if info.get("host") != socket.gethostname() or not isinstance(attempts, list) or not attempts:
+    last = attempts[-1] if isinstance(attempts, list) and attempts else None
+    if info.get("host") != socket.gethostname() or not isinstance(last, dict):
         return False
-    pid, start_ns = attempts[-1].get("process_id"), attempts[-1].get("start_ns")
-    if not isinstance(pid, int) or not isinstance(start_ns, int) or pid == os.getpid():
+    pid, start_ns = last.get("process_id"), last.get("start_ns")
+    if not isinstance(pid, int) or not 0 < pid < 2**31 or not isinstance(start_ns, int) or pid == os.getpid():
         return False
     try:
         process = psutil.Process(pid)
