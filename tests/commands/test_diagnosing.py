@@ -1,0 +1,26 @@
+import json
+
+from tests.made_run import made_steps, write_run
+from workbench.cli import main
+
+
+def test_a_healthy_run_exits_with_0(tmp_path, capsys):
+    assert main(["diagnose", str(write_run(tmp_path / "run", made_steps(200)))]) == 0
+    assert "healthy" in capsys.readouterr().out
+
+
+def test_causes_exit_with_1_and_json_is_one_object(tmp_path, capsys):
+    steps = made_steps(200)
+    starved = steps.assign(data_wait_us=30_000.0, step_us=steps["step_us"] + 30_000)
+    assert main(["diagnose", str(write_run(tmp_path / "run", starved)), "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["schema"] == 1
+    assert printed["causes"][0]["cause"] == "data_starved"
+    assert {"ranks", "steps", "tables", "missing"} <= printed["coverage"].keys()
+
+
+def test_an_unreadable_path_exits_with_2(tmp_path, capsys):
+    assert main(["diagnose", str(tmp_path / "nothing")]) == 2
+    said = capsys.readouterr()
+    assert "Fix:" in said.err
+    assert said.out == ""
