@@ -62,6 +62,7 @@ def test_samples_of_this_machine(tmp_path):
     assert max(busy) > 0.2
     clocks = [r for r in written if r["metric"] == "device_clock_mhz"]
     assert {(r["device_id"], r["value"]) for r in clocks} == {(2, 1300.0)}
+    assert {r["rank_id"] for r in clocks} == {3}
     assert len(clocks) < len([r for r in written if r["metric"] == "telemetry_sample_us"])  # cards are asked less often
     table = read_telemetry(sampler.path, FileContext(root=tmp_path)).get("telemetry").table
     assert len(table) == len(written)
@@ -74,6 +75,14 @@ def test_a_short_run_has_a_sample_and_a_sampler_that_is_off_has_no_file(tmp_path
     with TelemetrySampler(tmp_path / "off", every_s=0, devices=dict) as off:
         pass
     assert not off.path.exists()
+
+
+def test_of_several_cards_nothing_tells_the_ranks(tmp_path):
+    cards = {0: {"device_clock_mhz": 1800.0}, 1: {"device_clock_mhz": 1300.0}}
+    with TelemetrySampler(tmp_path, rank_id=3, every_s=60, devices=lambda: cards) as sampler:
+        pass
+    found = [(r["rank_id"], r["device_id"]) for r in rows(sampler.path) if "device_id" in r]
+    assert found == [(None, 0), (None, 1)]
 
 
 def test_failing_tools_and_disks_do_not_end_it(tmp_path, caplog):

@@ -92,10 +92,10 @@ def physical_reasons(telemetry: pd.DataFrame, rank_id: int) -> pd.DataFrame:
 
 
 def _with_ranks(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with a rank; those of a host alone once for each rank seen on that host."""
+    """Rows with a rank; those of a host alone once for each rank on that host, those of a card without a rank not."""
     ranked = rows[rows["rank_id"].notna()]
     places = ranked[["host", "rank_id"]].drop_duplicates()
-    shared = rows[rows["rank_id"].isna()].drop(columns="rank_id").merge(places, on="host")
+    shared = rows[rows["rank_id"].isna() & rows["device_id"].isna()].drop(columns="rank_id").merge(places, on="host")
     return pd.concat([ranked, shared], ignore_index=True)
 
 

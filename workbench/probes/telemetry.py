@@ -96,14 +96,18 @@ class TelemetrySampler:
         started, cpu = time.perf_counter_ns(), time.thread_time_ns()
         at_ns = time.time_ns()
         values = self._host_values()
-        rows: list[tuple[int | None, str, float]] = [(None, metric, value) for metric, value in values.items()]
-        if self._samples % SAMPLES_PER_DEVICE_SAMPLE == 0:
-            rows += [(card, m, v) for card, found in self._ask_devices().items() for m, v in found.items()]
+        cards = self._ask_devices() if self._samples % SAMPLES_PER_DEVICE_SAMPLE == 0 else {}
         self._samples += 1
-        rows.append((None, "telemetry_sample_us", (time.perf_counter_ns() - started) * US_PER_NS))
-        rows.append((None, "telemetry_cpu_us", (time.thread_time_ns() - cpu) * US_PER_NS))
-        place = {"host": self.host, "rank_id": self._rank_id, "time_ns": at_ns}
-        records = [{**place, "device_id": card, "metric": metric, "value": value} for card, metric, value in rows]
+        values["telemetry_sample_us"] = (time.perf_counter_ns() - started) * US_PER_NS
+        values["telemetry_cpu_us"] = (time.thread_time_ns() - cpu) * US_PER_NS
+        place = {"host": self.host, "time_ns": at_ns}
+        records: list[dict[str, object]] = [
+            {**place, "rank_id": self._rank_id, "metric": m, "value": v} for m, v in values.items()
+        ]
+        rank_id = self._rank_id if len(cards) == 1 else None  # of several cards nothing tells which is this rank's
+        for card, found in cards.items():
+            on_card = {**place, "rank_id": rank_id, "device_id": card}
+            records += [{**on_card, "metric": m, "value": v} for m, v in found.items()]
         try:
             append_json_lines(self.path, records)
         except OSError as error:
