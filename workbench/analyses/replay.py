@@ -205,5 +205,6 @@ def _levels(sources: IntArray, targets: IntArray, events: int) -> tuple[_Level, 
 def _ranges(first: IntArray, end: IntArray) -> IntArray:
     """All numbers of the ranges first[i] ... end[i] - 1, one range after the other."""
     size = end - first
-    numbers: IntArray = np.repeat(first - (np.cumsum(size) - size), size) + np.arange(size.sum())
+    within = np.arange(int(size.sum()), dtype=np.int64)
+    numbers: IntArray = np.add(np.repeat(first - (np.cumsum(size) - size), size), within)
     return numbers

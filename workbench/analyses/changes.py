@@ -1,0 +1,208 @@
+"""A replayed step and one cause -> delays and work of its operations without the cause.
+
+Each change takes what earlier changes left, and compares with peers as recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from workbench.analyses.gradients import gradients_ready
+from workbench.analyses.replay import Replay
+from workbench.analyses.statistics import FloatArray
+
+SMALL_US = 10.0  # a launch takes the host about 25 us: kernels below leave the device idle, however fast they are
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Replays of the same operations: as recorded, and with gradients reduced as soon as they are there."""
+
+    recorded: Replay
+    overlapped: Replay
+    links: pd.DataFrame | None
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Delay and work of every operation, and which of the two replays they are for."""
+
+    delay_us: FloatArray
+    work_us: FloatArray
+    overlapped: bool = False
+
+    @classmethod
+    def recorded(cls, model: StepModel) -> Durations:
+        """As the profile shows them."""
+        table = model.recorded.operations
+        return cls(table["delay_us"].to_numpy(copy=True), table["work_us"].to_numpy(copy=True))
+
+
+def as_rank_peers(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """Kernels and launch gaps of `rank_id` (or of `ranks`) as those of other ranks; of `op_type` only, if given."""
+    table = model.recorded.operations
+    ranks = arguments.get("ranks", [arguments.get("rank_id")])
+    mine = table["rank_id"].isin([int(r) for r in ranks]).to_numpy() & (table["role"] == "compute").to_numpy()
+    if "op_type" in arguments:
+        mine &= (table["op_type"] == arguments["op_type"]).fillna(False).to_numpy(dtype=bool)
+    work = _replaced(durations.work_us, mine, _peers(table, ~_same_ranks(table, ranks), "work_us", mine))
+    if "op_type" in arguments:
+        return replace(durations, work_us=work)
+    gaps = mine & ~_heads(table)
+    delay = _replaced(durations.delay_us, gaps, _peers(table, ~_same_ranks(table, ranks), "delay_us", gaps))
+    return replace(durations, work_us=work, delay_us=delay)
+
+
+def as_other_links(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """Communication over the link `src_rank` to `dst_rank` as if it were as fast as the median of its peers."""
+    table, src, dst = model.recorded.operations, int(arguments["src_rank"]), int(arguments["dst_rank"])
+    excess = _link_excess(model, src, dst)
+    if excess.empty:
+        return durations
+    label = table["group_id"].str.split(" ").str[0]
+    key = pd.MultiIndex.from_arrays([table["step"], label])
+    share = pd.Series(excess.reindex(key).to_numpy(), index=table.index).fillna(0.0).to_numpy()
+    waits = (table["role"] != "compute").to_numpy() & (table["size_bytes"] > 0).fillna(False).to_numpy(dtype=bool)
+    return replace(durations, work_us=np.where(waits, durations.work_us * (1 - share), durations.work_us))
+
+
+def as_other_steps(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """Everything in `steps` as in the other steps: the median of the same operation on the same rank."""
+    table = model.recorded.operations
+    mine = table["step"].isin([int(s) for s in arguments["steps"]]).to_numpy()
+    key = ["rank_id", "lane", "ordinal"]
+    changed: dict[str, Any] = {}
+    for column, now in (("work_us", durations.work_us), ("delay_us", durations.delay_us)):
+        median = table[~mine].groupby(key)[column].median().rename("peer")
+        peer = table[key].join(median, on=key)["peer"].to_numpy()
+        changed[column] = np.where(mine & np.isfinite(peer) & (peer < now), peer, now)
+    return replace(durations, **changed)
+
+
+def without_data_wait(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """No wait at the begin of steps; of `rank_id`, if given, only as long as on the other ranks."""
+    table = model.recorded.operations
+    heads = _heads(table)
+    wait = table["head_us"].fillna(table["delay_us"]).to_numpy()
+    if "rank_id" not in arguments:
+        return replace(
+            durations, delay_us=np.where(heads, np.maximum(durations.delay_us - wait, 0.0), durations.delay_us)
+        )
+    mine = heads & (table["rank_id"] == int(arguments["rank_id"])).to_numpy()
+    others = pd.Series(wait, table.index)[heads & ~mine].groupby(table["step"]).median()
+    excess = np.maximum(wait - table["step"].map(others).fillna(0.0).to_numpy(dtype=np.float64), 0.0)
+    return replace(durations, delay_us=np.where(mine, np.maximum(durations.delay_us - excess, 0.0), durations.delay_us))
+
+
+def with_overlap(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """Gradient collectives start as soon as their gradients are there."""
+    ready = gradients_ready(model.recorded.operations).index
+    delay = durations.delay_us.copy()
+    delay[ready] = 0.0
+    return replace(durations, delay_us=delay, overlapped=True)
+
+
+def with_fusion(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """One gradient collective per layer: the fixed time is paid once, and data moves once the layer is complete."""
+    table, work = model.recorded.operations, durations.work_us.copy()
+    ready = gradients_ready(table)
+    keys = [table["rank_id"].reindex(ready.index), table["step"].reindex(ready.index), ready["bucket"]]
+    fixed = table["latency_us"].reindex(ready.index).fillna(0.0).to_numpy()
+    moving = np.maximum(work[ready.index] - fixed, 0.0)
+    is_last = ~ready.assign(rank_id=keys[0], step=keys[1]).duplicated(["rank_id", "step", "bucket"], keep="last")
+    total = pd.Series(moving, ready.index).groupby(keys).transform("sum")
+    once = pd.Series(fixed, ready.index).groupby(keys).transform("median")
+    work[ready.index] = np.where(is_last, total + once, 0.0)
+    return replace(durations, work_us=work)
+
+
+def without_small_ops(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """No kernels shorter than `SMALL_US` (those of `op_type` only, if given), nor the launch gaps at and after them."""
+    table = model.recorded.operations
+    small = (table["role"] == "compute").to_numpy() & (table["duration_us"] < SMALL_US).to_numpy()
+    if "op_type" in arguments:
+        small &= (table["op_type"] == arguments["op_type"]).fillna(False).to_numpy(dtype=bool)
+    after = pd.Series(small, table.index).groupby([table["rank_id"], table["step"], table["lane"]]).shift()
+    gaps = (small | after.fillna(False).to_numpy(dtype=bool)) & ~_heads(table)
+    return replace(
+        durations,
+        work_us=np.where(small, 0.0, durations.work_us),
+        delay_us=np.where(gaps, 0.0, durations.delay_us),
+    )
+
+
+CHANGES: dict[str, Callable[[StepModel, Durations, Mapping[str, Any]], Durations]] = {
+    "rank": as_rank_peers,
+    "stage": as_rank_peers,
+    "op_type": as_rank_peers,
+    "link": as_other_links,
+    "steps": as_other_steps,
+    "data_wait": without_data_wait,
+    "overlap": with_overlap,
+    "fusion": with_fusion,
+    "small_ops": without_small_ops,
+}
+
+
+def _same_ranks(table: pd.DataFrame, ranks: Any) -> Mask:
+    return table["rank_id"].isin([int(r) for r in ranks]).to_numpy()
+
+
+def _heads(table: pd.DataFrame) -> Mask:
+    """First operation of each rank and step: its delay holds what the host did before the step's first launch."""
+    return ~table.duplicated(["rank_id", "step"]).to_numpy()
+
+
+def _peers(table: pd.DataFrame, peers: Mask, column: str, mine: Mask) -> FloatArray:
+    """Median of `column` over peers: the same operation and step of the program, else the same place in a layer."""
+    values = table[peers & (table["role"] == "compute").to_numpy()]
+    found = np.full(len(table), np.nan)
+    for key in (["program", "step", "ordinal"], ["site", "op_type"]):
+        median = values.groupby(key)[column].median().rename("peer")
+        peer = table[key].join(median, on=key)["peer"].to_numpy()
+        found = np.where(np.isnan(found), peer, found)
+    return np.where(mine, found, np.nan)
+
+
+def _replaced(now: FloatArray, mine: Mask, peer: FloatArray) -> FloatArray:
+    return np.where(mine & np.isfinite(peer), peer, now)
+
+
+def _link_excess(model: StepModel, src: int, dst: int) -> pd.Series:
+    """Share of the communication time of each (step, group) that the link takes beyond the slowest other link.
+
+    Links of one transport are used at the same time, transports one after the other.
+    """
+    if model.links is None:
+        return pd.Series(dtype="float64")
+    table = model.recorded.operations
+    groups = table[table["role"] != "compute"].assign(group_id=table["group_id"].str.split(" ").str[0])
+    links = _global_links(model.links, groups)
+    key = ["step", "group_id", "transport"]
+    is_mine = (links["src_rank"] == src) & (links["dst_rank"] == dst)
+    others = links[~is_mine].groupby(key)["transit_us"].max().rename("others_us")
+    mine = links[is_mine].groupby(key)["transit_us"].max().to_frame().join(others, how="inner")
+    excess = (mine["transit_us"] - mine["others_us"]).clip(lower=0.0).groupby(["step", "group_id"]).sum()
+    per_rank = groups.groupby(["step", "group_id", "rank_id"])["work_us"].sum()
+    return (excess / per_rank.groupby(["step", "group_id"]).max()).dropna().clip(upper=1.0)
+
+
+def _global_links(links: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
+    """Totals per link between cards, with ranks of the job: numbers inside a group are looked up in its members."""
+    kept = links[(links["statistic"] == "total") & (links["transport"] != "LOCAL") & (links["transit_us"] > 0)]
+    members = {group: np.sort(part["rank_id"].unique()) for group, part in groups.groupby("group_id")}
+    kept = kept[kept["is_global"].fillna(False) | kept["group_id"].isin(members)].copy()
+    for column in ("src_rank", "dst_rank"):
+        numbers = zip(kept[column], kept["group_id"], kept["is_global"].fillna(False), strict=True)
+        kept[column] = [
+            int(n) if is_global else int(members[group][n]) if n < len(members[group]) else -1
+            for n, group, is_global in numbers
+        ]
+    return kept.drop_duplicates(["step", "group_id", "src_rank", "dst_rank", "op_type"])
