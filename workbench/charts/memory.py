@@ -1,0 +1,183 @@
+"""Tables of memory analyses -> charts. Times are shown from the first one on."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from workbench.charts.theme import BLUE, GREY, ORANGE, QUIET, RED, AnyChart, empty_chart
+
+GIB, MS = 2**30, 1e-6
+MOST_PARTS = 12
+MOST_BLOCKS = 800  # rectangles of a memory map; smaller blocks are left out and counted
+MOST_RANK_LINES = 8
+KINDS = {"allocated_bytes": "allocated", "reserved_bytes": "reserved", "active_bytes": "active"}
+KIND_COLOURS = alt.Scale(domain=["reserved", "allocated", "active"], range=[GREY, BLUE, ORANGE])
+
+
+def pool_chart(curve: pd.DataFrame) -> AnyChart:
+    """Allocated, reserved and active memory of one rank's pool (`memory_curve`, downsampled) over time."""
+    timed = curve.dropna(subset=["time_ns"])
+    if timed.empty:
+        return empty_chart("Memory pool", "no sample has a time")
+    wide = timed.assign(ms=(timed["time_ns"] - timed["time_ns"].min()).astype("float64") * MS)
+    known = [c for c in KINDS if wide[c].notna().any() and (c != "active_bytes" or _differs(wide))]
+    long = wide.melt("ms", known, "kind", "value_bytes").dropna(subset=["value_bytes"])
+    long = long.assign(gib=long["value_bytes"] / GIB, kind=long["kind"].map(KINDS))
+    return (
+        alt.Chart(long[["ms", "kind", "gib"]], title=_title("Memory pool", f"rank {int(timed['rank_id'].iloc[0])}"))
+        .mark_line(interpolate="step-after")
+        .encode(
+            x=alt.X("ms:Q", title="time (ms)", scale=alt.Scale(nice=False)),
+            y=alt.Y("gib:Q", title="memory (GiB)"),
+            color=alt.Color("kind:N", title=None, scale=KIND_COLOURS),
+            tooltip=["kind:N", alt.Tooltip("ms:Q", format=",.3f"), alt.Tooltip("gib:Q", format=".4f")],
+        )
+    )
+
+
+def peak_parts_chart(parts: pd.DataFrame) -> AnyChart:
+    """Who holds the memory at the peak (`peak_parts`) of the rank with the highest peak, largest first."""
+    if parts.empty:
+        return empty_chart("Memory at the peak")
+    top = parts[parts["rank_id"] == parts.loc[parts["peak_bytes"].idxmax(), "rank_id"]]
+    shown = top.head(MOST_PARTS)
+    rest = top.iloc[MOST_PARTS:]
+    if len(rest):
+        sums = rest[["size_bytes", "blocks", "share"]].sum()
+        other = {"part": f"{len(rest)} smaller parts", "listed": True, **sums.to_dict()}
+        shown = pd.concat([shown, pd.DataFrame([other])], ignore_index=True)
+    data = shown.assign(gib=shown["size_bytes"] / GIB, label=shown["part"].map(_short))
+    peak = f"rank {int(top['rank_id'].iloc[0])}: {top['peak_bytes'].iloc[0] / GIB:.2f} GiB; grey: no row of its own"
+    title = _title("Memory at the peak", peak)
+    return (
+        alt.Chart(data[["label", "part", "gib", "blocks", "share", "listed"]], title=title)
+        .mark_bar()
+        .encode(
+            x=alt.X("gib:Q", title="memory (GiB)"),
+            y=alt.Y("label:N", title=None, sort=None),
+            color=alt.condition("datum.listed", alt.value(BLUE), alt.value(GREY)),
+            tooltip=["part:N", "blocks:Q", alt.Tooltip("gib:Q", format=".4f"), alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(height=alt.Step(22))
+    )
+
+
+def rank_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
+    """Peak of each rank (`memory_peaks`): what was in use at once, and what the pool holds beyond it."""
+    known = peaks.dropna(subset=["peak_allocated_bytes"])
+    if known.empty:
+        return empty_chart("Peak memory per rank")
+    names = {"peak_allocated_bytes": "allocated at the peak", "unused_bytes": "reserved beyond it"}
+    long = known.melt("rank_id", list(names), "kind", "value_bytes").dropna(subset=["value_bytes"])
+    long = long.assign(gib=long["value_bytes"] / GIB, kind=long["kind"].map(names))
+    colour = alt.Scale(domain=list(names.values()), range=[BLUE, GREY])
+    return (
+        alt.Chart(long[["rank_id", "kind", "gib"]], title="Peak memory per rank")
+        .mark_bar()
+        .encode(
+            x=alt.X("rank_id:O", title="rank", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            y=alt.Y("gib:Q", title="memory (GiB)"),
+            color=alt.Color("kind:N", title=None, scale=colour),
+            order=alt.Order("kind:N"),
+            tooltip=["rank_id:O", "kind:N", alt.Tooltip("gib:Q", format=".3f")],
+        )
+    )
+
+
+def memory_map_chart(blocks: pd.DataFrame, *, until: int | None = None) -> AnyChart:
+    """Where blocks lay and how long: one rectangle per block (blocks with addresses, e.g. of `replay`).
+
+    Args:
+        blocks: name, size_bytes, allocated_at, freed_at, address (a number).
+        until: time at which blocks that are never freed end; the last time in the blocks by default.
+    """
+    if blocks.empty:
+        return empty_chart("Memory map")
+    last = int(max(blocks["allocated_at"].max(), blocks["freed_at"].max() if blocks["freed_at"].notna().any() else 0))
+    end = blocks["freed_at"].fillna(until or last).astype("float64")
+    start = blocks["allocated_at"].astype("float64")
+    base = float(start.min())
+    data = pd.DataFrame(
+        {
+            "name": blocks["name"],
+            "label": blocks["name"].map(_short),
+            "from_ms": (start - base) * MS,
+            "to_ms": (end - base) * MS,
+            "low": blocks["address"].astype("float64") / GIB,
+            "high": (blocks["address"].astype("float64") + blocks["size_bytes"]) / GIB,
+            "mib": blocks["size_bytes"] / 2**20,
+            "kept": blocks["freed_at"].isna(),
+        }
+    )
+    shown = data.nlargest(MOST_BLOCKS, "mib")
+    subtitle = f"the {len(shown)} largest of {len(data)} blocks; orange: never freed"
+    return (
+        alt.Chart(shown, title=_title("Memory map", subtitle))
+        .mark_rect(stroke="white", strokeWidth=0.3, opacity=0.85)
+        .encode(
+            x=alt.X("from_ms:Q", title="time (ms)", scale=alt.Scale(nice=False)),
+            x2="to_ms:Q",
+            y=alt.Y("low:Q", title="address (GiB)", scale=alt.Scale(nice=False)),
+            y2="high:Q",
+            color=alt.condition("datum.kept", alt.value(ORANGE), alt.value(BLUE)),
+            tooltip=["name:N", alt.Tooltip("mib:Q", format=",.2f"), alt.Tooltip("from_ms:Q", format=",.3f"),
+                     alt.Tooltip("to_ms:Q", format=",.3f")],
+        )
+        .properties(height=260)
+    )  # fmt: skip
+
+
+def floors_chart(floors: pd.DataFrame) -> AnyChart:
+    """Lowest memory of each step (`step_floors`), one line per rank: a leak rises. At most a few ranks: most growth."""
+    if floors.empty:
+        return empty_chart("Memory that steps leave behind", "no step borders: profile with a schedule")
+    ordered = floors.sort_values("step")
+    span = ordered.groupby("rank_id")["floor_bytes"].agg(["first", "last"])
+    chosen = (span["last"] - span["first"]).nlargest(MOST_RANK_LINES).index
+    data = ordered[ordered["rank_id"].isin(chosen)]
+    data = data.assign(gib=data["floor_bytes"] / GIB)[["rank_id", "step", "gib"]]
+    return (
+        alt.Chart(data, title=_title("Memory that steps leave behind", f"{len(chosen)} rank(s) with most growth"))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
+            y=alt.Y("gib:Q", title="lowest in the step (GiB)", scale=alt.Scale(zero=False)),
+            color=alt.Color("rank_id:N", title="rank"),
+            tooltip=["rank_id:N", "step:Q", alt.Tooltip("gib:Q", format=".4f")],
+        )
+    )
+
+
+def savings_chart(savings: pd.DataFrame) -> AnyChart:
+    """What a change to each operator would take off the peak (`recompute_savings`), most first."""
+    if savings.empty:
+        return empty_chart("What a change would save", "no block has a row of its own")
+    saved, pool = savings["saved_allocated_bytes"] / GIB, savings["saved_reserved_bytes"] / GIB
+    data = savings.assign(gib=saved, pool=pool, label=savings["part"].map(_short))
+    title = _title("Off the peak at most, if recomputed", "red: the peak would not move")
+    return (
+        alt.Chart(data[["label", "part", "gib", "pool", "change"]], title=title)
+        .mark_bar()
+        .encode(
+            x=alt.X("gib:Q", title="off the peak (GiB)"),
+            y=alt.Y("label:N", title=None, sort=None),
+            color=alt.condition("datum.gib > 0", alt.value(BLUE), alt.value(RED)),
+            tooltip=["part:N", "change:N", alt.Tooltip("gib:Q", format=".4f"), alt.Tooltip("pool:Q", format=".3f")],
+        )
+        .properties(height=alt.Step(22))
+    )
+
+
+def _differs(curve: pd.DataFrame) -> bool:
+    """Whether active memory says more than allocated memory; where they are equal one line hides the other."""
+    return bool((curve["active_bytes"] - curve["allocated_bytes"]).abs().max() > 0)
+
+
+def _short(name: object) -> str:
+    """The last two parts of a scope."""
+    return "/".join(str(name).split("/")[-2:])
+
+
+def _title(text: str, subtitle: str) -> alt.TitleParams:
+    return alt.TitleParams(text, subtitle=subtitle, subtitleColor=QUIET)
