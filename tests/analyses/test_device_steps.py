@@ -99,3 +99,15 @@ def test_real_pipeline_sample_sums_as_its_file(data_samples):
     steps = device_steps(step_time=run.table("step_time"), collectives=run.table("collectives"))
     assert steps["wall_us"].iloc[0] == pytest.approx(231290.10 + 420174.26 + 158558.00 + 206.25)
     assert len(pipeline_stages(run.table("collectives"))) == 4
+
+
+def test_collectives_alone_split_the_exposed_time_of_the_file():
+    written = pd.DataFrame(
+        {"rank_id": [0, 1], "window": 0, "step": 1, "computing_us": [180.0, 240.0], "free_us": 0.0,
+         "communication_not_overlapped_us": [120.0, 60.0], "preparing_us": 0.0}
+    )  # fmt: skip
+    steps = device_steps(step_time=written, collectives=MOVES)
+    assert steps["late_rank_us"].tolist() == [240 - 180, 0]
+    assert steps["transfer_us"].tolist() == [60, 60]
+    assert steps["unknown_us"].tolist() == [0, 0]
+    assert device_steps(collectives=MOVES).empty

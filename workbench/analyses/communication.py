@@ -83,9 +83,9 @@ def link_summary(bandwidths: pd.DataFrame) -> pd.DataFrame:
 def latency_share(collectives: pd.DataFrame) -> pd.DataFrame:
     """How much of the transfer time of collectives is a fixed cost per operation, under time = alpha + bytes * beta.
 
-    alpha is the median time of operations below 64 KiB; where there are none, the median idle time that the files state
-    per operation. Waiting for late ranks is taken out first (`collective_waits`). The transfer time is that of the rank
-    which waits least in each operation.
+    alpha is the median time of operations below 64 KiB; those of other types where this type has none. The idle time
+    that files state is no latency: it holds launches and whole stalls. Waiting for late ranks is taken out first
+    (`collective_waits`). The transfer time is that of the rank which waits least in each operation.
 
     Args:
         collectives: table `collectives`.
@@ -98,13 +98,14 @@ def latency_share(collectives: pd.DataFrame) -> pd.DataFrame:
     Source: the alpha-beta model of message passing (Hockney, Parallel Computing 20, 1994).
     """
     waits = collective_waits(collectives)
-    waits = waits[~waits["is_p2p"]].assign(idle_us=_idle(collectives, waits))
+    waits = waits[~waits["is_p2p"]]
+    any_small = waits.loc[waits["size_bytes"] < SMALL_BYTES, "transfer_us"]
     rows = []
     for op_type, of_type in waits.groupby("op_type"):
         steps = max(int(of_type.groupby("rank_id")["step"].nunique().max()), 1)
         ranks = of_type["rank_id"].nunique()
-        small = of_type[of_type["size_bytes"] < SMALL_BYTES]
-        alpha = float(small["transfer_us"].median()) if len(small) else float(of_type["idle_us"].median())
+        small = of_type.loc[of_type["size_bytes"] < SMALL_BYTES, "transfer_us"]
+        alpha = float((small if len(small) else any_small).median())
         large = of_type[of_type["size_bytes"] >= SMALL_BYTES]
         count = len(large) / steps / ranks
         transfer = float(large["transfer_us"].sum()) / steps / ranks
@@ -158,12 +159,6 @@ def micro_batches(collectives: pd.DataFrame) -> int | None:
     if received.empty:
         return None
     return int(received.groupby(["rank_id", "window", "step", "group_id"], dropna=False).size().median())
-
-
-def _idle(collectives: pd.DataFrame, waits: pd.DataFrame) -> pd.Series:
-    key = ["rank_id", "window", "step", "group_id", "name"]
-    idle = COLLECTIVES.check(collectives).drop_duplicates(key)[[*key, "idle_us"]]
-    return pd.Series(waits.merge(idle, on=key, how="left")["idle_us"].to_numpy(), index=waits.index)
 
 
 def _global(rows: pd.DataFrame, members: dict[str, list[int]]) -> pd.DataFrame:

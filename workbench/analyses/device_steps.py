@@ -53,7 +53,7 @@ def device_steps(
     Source: MindSpore profiler guide (step_trace_time.csv); the split is ours.
     """
     measured = _measured(kernels, collectives, events)
-    steps = _written(step_time, measured)
+    steps = _written(step_time, measured, computes=kernels is not None)
     if steps.empty:
         return pd.DataFrame(columns=_COLUMNS)
     steps["data_wait_us"] = (
@@ -97,10 +97,13 @@ def own_time(steps: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     return medians.assign(steps=above.size(), seen_share=above.mean()).reset_index()
 
 
-def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame) -> pd.DataFrame:
-    """The steps of `step_time` with the measured splits beside them, and the measured steps that it lacks."""
+def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame, *, computes: bool) -> pd.DataFrame:
+    """The steps of `step_time` with the measured splits beside them, and the measured steps that it lacks.
+
+    Collectives alone (`computes` is False) split exposed time, but do not show where the device computes.
+    """
     if step_time is None or step_time.empty:
-        return measured
+        return measured if computes else measured.iloc[:0]
     rows = STEP_TIME.check(step_time).dropna(subset=["computing_us", "communication_not_overlapped_us", "free_us"])
     rows = rows.sort_values(_KEY, ignore_index=True)
     first = ~rows.duplicated(["rank_id", "window"])
@@ -112,9 +115,13 @@ def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame) -> pd.DataF
         free_us=rows["free_us"] + preparing.where(first, 0.0),
         preparing_us=rows["preparing_us"],
     )
+    if not computes:
+        measured = measured.assign(launch_gap_us=0.0, leading_us=0.0)
     splits = measured[[*_KEY, "leading_us", *EXPOSED_PARTS, *FREE_PARTS]]
     joined = given.merge(splits, on=_KEY, how="left")
     joined["leading_us"] = joined["preparing_us"].fillna(joined["leading_us"]).fillna(0.0)
+    if not computes:
+        return joined
     lacking = measured.merge(given[_KEY], on=_KEY, how="left", indicator="source")
     lacking = lacking[lacking["source"] == "left_only"].drop(columns="source")
     return pd.concat([joined, lacking], ignore_index=True) if len(lacking) else joined
@@ -157,7 +164,7 @@ def _tasks(kernels: pd.DataFrame | None, collectives: pd.DataFrame | None) -> pd
         parts.append(moves[columns])
     known = [p.dropna(subset=["step", "start_ns", "duration_us"]) for p in parts]
     known = [p for p in known if len(p)]
-    if kernels is None or not known:  # collectives alone do not show where the device computes
+    if not known:
         return pd.DataFrame(columns=[*columns, "end_ns"])
     tasks = pd.concat(known, ignore_index=True)
     length = (tasks["duration_us"] * 1e3).round().astype("int64")
