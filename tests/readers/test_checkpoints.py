@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import CheckpointError, UnknownContentError
+from workbench.errors import CheckpointError, UnknownContentError, UnreadableFileError
 from workbench.files import append_json_lines
 from workbench.readers.checkpoints import (
     checkpoint_directory,
@@ -39,6 +39,18 @@ def test_only_final_names_count(tmp_path):
     ]
     run = _run(tmp_path, dict.fromkeys(names, 100))
     assert [c.path.name for c in find_checkpoints(run)] == ["m-1_2.ckpt", "m-1_6.safetensors"]
+
+
+def test_folders_and_dead_links_are_no_checkpoints(tmp_path):
+    run = _run(tmp_path, {"m-1_2.ckpt": 100})
+    (run / "checkpoints/folder-1_3.ckpt").mkdir()
+    (run / "checkpoints/link-1_4.ckpt").symlink_to(run / "nowhere")
+    assert [c.name for c in find_checkpoints(run)] == ["m-1_2"]
+
+
+def test_a_folder_name_that_cannot_be_is_a_problem_with_a_fix(tmp_path):
+    with pytest.raises(UnreadableFileError, match="cannot be listed: embedded null byte"):
+        find_checkpoints(_run(tmp_path, {}, checkpoint_dir="a\0b"))
 
 
 def test_one_stem_in_both_formats_is_one_checkpoint(tmp_path):

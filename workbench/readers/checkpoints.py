@@ -145,11 +145,13 @@ def _files(directory: Path) -> list[Path]:
         names = sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name no folder can have
         raise UnreadableFileError(
-            f"{directory} cannot be listed: {error.strerror}.", fix="check the permissions of the checkpoint folder"
+            f"{directory} cannot be listed: {getattr(error, 'strerror', None) or error}.",
+            fix="check checkpoint_dir in run.json, and the permissions of the checkpoint folder",
         ) from None
-    return [directory / n for n in names if n.endswith(SUFFIXES) and not n.startswith(".") and _is_complete(n)]
+    named = [n for n in names if n.endswith(SUFFIXES) and not n.startswith(".") and _is_complete(n)]
+    return [directory / n for n in named if os.path.isfile(directory / n)]
 
 
 def _is_complete(name: str) -> bool:
