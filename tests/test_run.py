@@ -47,6 +47,26 @@ def test_sql_sees_the_tables(recorded):
         run.sql("SELECT * FROM kernels")
 
 
+@pytest.mark.parametrize("statement", ["", " -- nothing", "SELEC 1", "SELECT * FROM nothing"])
+def test_a_wrong_query_lists_the_tables(recorded, statement):
+    with pytest.raises(UnknownParameterError, match=r"use the tables \['settings', 'training_steps'\]"):
+        wb.open_run(recorded, quiet=True).sql(statement)
+
+
+def test_ranks_that_the_run_lacks_are_not_an_empty_table(recorded):
+    run = wb.open_run(recorded, quiet=True)
+    with pytest.raises(UnknownParameterError, match=r"no rank 8, 9\.\nFix: use ranks of \[0, 1\]"):
+        run.table("training_steps", ranks=[8, 9])
+    assert run.table("training_steps", ranks=[1, 9]).rank_id.tolist() == [1, 1, 1]
+
+
+def test_empty_and_packed_files_are_called_so(tmp_path):
+    (tmp_path / "worker_0.log").write_text("")
+    (tmp_path / "worker_1.log.gz").write_bytes(b"\x1f\x8b\x08")
+    with pytest.raises(UnknownContentError, match=r"'worker_0.log' \(empty\), 'worker_1.log.gz' \(packed: unpack it\)"):
+        wb.open_run(tmp_path, quiet=True)
+
+
 def test_sql_and_table_agree_where_two_kinds_of_files_tell_of_one_thing(data_samples):
     run = wb.open_run(data_samples / "data_pipeline_starved", quiet=True)
     assert run.count("data_ops") > len(run.table("data_ops"))

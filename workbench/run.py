@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection
@@ -12,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from workbench.cache import CACHE_VARIABLE, cache_directory, usable_directory
-from workbench.errors import MissingTableError, UnknownContentError, UnreadableFileError
+from workbench.errors import MissingTableError, UnknownContentError, UnknownParameterError, UnreadableFileError
 from workbench.files import RunFiles
 from workbench.ingest import Ingest, load_known, save_known
 from workbench.overview import as_html, as_text, missing_tables
@@ -24,6 +25,7 @@ from workbench.tables import TABLES, Note, table
 
 EAGER_TOTAL_BYTES = 64 << 20  # a run below this is read when it is opened, so that its notes are complete
 EAGER_FILE_BYTES = 16 << 20
+PACKED = frozenset({".gz", ".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"})
 _NOT_TRAINED_RANKS = frozenset({"telemetry", "log_messages", "settings"})
 
 
@@ -74,13 +76,20 @@ def _must_be_reachable(root: Path) -> None:
 
 
 def _nothing_known(root: Path, discovery: Discovery) -> UnknownContentError:
-    seen = [relative_name(root, p) for p in discovery.unknown]
-    what = f"{len(seen)} file(s), such as {', '.join(map(repr, seen[:3]))}" if seen else "no file"
+    seen = discovery.unknown
+    what = f"{len(seen)} file(s), such as {', '.join(_shown(root, p) for p in seen[:3])}" if seen else "no file"
     notes = "".join(f"\n{note}" for note in discovery.notes)
     return UnknownContentError(
         f"{root} holds nothing that a reader knows: {what}.{notes}",
         fix="give a run directory, a profile directory (*_ascend_ms, profiler/), or a folder of training logs",
     )
+
+
+def _shown(root: Path, path: Path) -> str:
+    hint = " (packed: unpack it)" if path.suffix in PACKED else ""
+    with contextlib.suppress(OSError):
+        hint = hint if path.stat().st_size else " (empty)"
+    return f"{relative_name(root, path)!r}{hint}"
 
 
 def _only_one_run(root: Path, discovery: Discovery) -> None:
@@ -182,11 +191,16 @@ class Run:
 
         Raises:
             MissingTableError: the run has no rows of it.
-            UnknownParameterError: there is no such table.
+            UnknownParameterError: there is no such table, or none of these ranks.
         """
         declared = table(name)
         self._need(name)
-        return combine(name, read_parts(declared, self._ingest.parts(name), ranks=ranks))
+        rows = combine(name, read_parts(declared, self._ingest.parts(name), ranks=ranks))
+        if ranks and rows.empty and not set(ranks) & {*self.ranks}:
+            raise UnknownParameterError(
+                f"Run {self.run_id} has no rank {', '.join(map(str, ranks))}.", fix=f"use ranks of {self.ranks}"
+            )
+        return rows
 
     def sql(self, statement: str) -> pd.DataFrame:
         """Result of a DuckDB query over the tables of the run, for what does not fit into memory.
@@ -197,7 +211,7 @@ class Run:
 
         Raises:
             MissingTableError: it names a table that the run has no rows of.
-            UnknownParameterError: the statement is wrong.
+            UnknownParameterError: the statement is wrong; the message lists the tables.
         """
         words = set(re.findall(r"\w+", statement.lower()))
         named = [name for name in TABLES if name in words and name in self.tables]
@@ -205,7 +219,7 @@ class Run:
         for name in {*named, *lacking}:
             self._need(name)
         content = {name: self._content(name) for name in {*named, *lacking}}
-        return query(statement, content, scratch=self._ingest.scratch)
+        return query(statement, content, scratch=self._ingest.scratch, known=self.tables)
 
     def _content(self, name: str) -> list[Path] | pa.Table:
         """Parts of a table; its combined rows where several kinds of files tell of the same things."""

@@ -126,16 +126,19 @@ def _pandas_column(values: pa.ChunkedArray, dtype: str) -> pd.Series:
     return values.to_pandas(types_mapper=lambda _: extension)
 
 
-def query(sql: str, tables: Mapping[str, Sequence[Path] | pa.Table], *, scratch: Path) -> pd.DataFrame:
+def query(
+    sql: str, tables: Mapping[str, Sequence[Path] | pa.Table], *, scratch: Path, known: Collection[str] = ()
+) -> pd.DataFrame:
     """Result of a DuckDB query in which each table is a view over its parts, or over Arrow columns.
 
     Args:
         sql: one SELECT statement.
         tables: Parquet files, or rows, of each table that the statement may name.
         scratch: directory for results that do not fit into memory.
+        known: tables that the message about a wrong statement lists, if other than `tables`.
 
     Raises:
-        UnknownParameterError: the statement is wrong.
+        UnknownParameterError: the statement is wrong, or there is none.
     """
     with duckdb.connect(config={"memory_limit": QUERY_MEMORY_LIMIT, "temp_directory": str(scratch)}) as connection:
         for name, content in tables.items():
@@ -145,14 +148,16 @@ def query(sql: str, tables: Mapping[str, Sequence[Path] | pa.Table], *, scratch:
             files = ", ".join("'" + _literal(p) + "'" for p in content)
             columns = ", ".join(f'"{c}"' for c in table(name).column_names)
             connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM read_parquet([{files}])')
+        fix = f"use the tables {sorted(known or tables)} and their columns"
         try:
-            return connection.execute(sql).df()
+            result = connection.execute(sql)
+            if result is None:  # nothing but white space or a comment
+                raise UnknownParameterError("The query is empty.", fix=fix)
+            return result.df()
         except duckdb.OutOfMemoryException as error:
             raise WorkbenchError(f"The query needs too much memory: {error}", fix="aggregate or filter more") from None
         except duckdb.Error as error:
-            raise UnknownParameterError(
-                f"The query failed: {error}", fix=f"use the tables {sorted(tables)} and their columns"
-            ) from None
+            raise UnknownParameterError(f"The query failed: {error}", fix=fix) from None
 
 
 def _literal(path: Path) -> str:
