@@ -33,6 +33,12 @@ def main_pools(tensor_lifetimes: pd.DataFrame) -> list[tuple[int, int | None, pd
     return found
 
 
+def main_pool(tensor_lifetimes: pd.DataFrame, rank_id: int) -> pd.DataFrame:
+    """Rows of the main pool of one rank, of its window with most rows; without rows if the rank has none."""
+    pools = [rows for rank, _, rows in main_pools(tensor_lifetimes) if rank == rank_id]
+    return max(pools, key=len, default=TENSOR_LIFETIMES.empty())
+
+
 def blocks_of(lifetimes: pd.DataFrame) -> pd.DataFrame:
     """All blocks of one pool: those with a row, and those that the record's running total tells of.
 

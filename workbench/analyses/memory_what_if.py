@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.analyses.allocator import ALIGN_BYTES, GROW_BYTES, replay, replay_blocks
-from workbench.analyses.blocks import births_and_deaths, main_pools
+from workbench.analyses.blocks import births_and_deaths, main_pool
 from workbench.analyses.lifetimes import operator_stem, peak_parts
 from workbench.errors import UnknownParameterError
 
@@ -79,7 +79,7 @@ def recompute_savings(tensor_lifetimes: pd.DataFrame, *, parts: int = 5) -> pd.D
     if listed.empty:
         return pd.DataFrame(columns=["rank_id", *COLUMNS])
     rank_id = int(listed.loc[listed["peak_bytes"].idxmax(), "rank_id"])
-    rows = max((p for p in main_pools(tensor_lifetimes) if p[0] == rank_id), key=lambda p: len(p[2]))[2]
+    rows = main_pool(tensor_lifetimes, rank_id)
     here = peak_parts(rows)
     names = here.loc[here["listed"].astype(bool), "part"].head(parts)
     table = pd.concat([what_if(rows, str(name), "recompute") for name in names], ignore_index=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, GREY, ORANGE, QUIET, RED, AnyChart, empty_chart
+from workbench.charts.theme import BLUE, GREY, ORANGE, QUIET, RED, AnyChart, empty_chart, half_width
 
 GIB, MS = 2**30, 1e-6
 MOST_PARTS = 12
 MOST_BLOCKS = 800  # rectangles of a memory map; smaller blocks are left out and counted
 MOST_RANK_LINES = 8
+APART_SHARE = 0.01  # two lines closer than this cover each other
+LABEL_PIXELS = 170
 KINDS = {"allocated_bytes": "allocated", "reserved_bytes": "reserved", "active_bytes": "active"}
 KIND_COLOURS = alt.Scale(domain=["reserved", "allocated", "active"], range=[GREY, BLUE, ORANGE])
 
@@ -55,11 +57,11 @@ def peak_parts_chart(parts: pd.DataFrame) -> AnyChart:
         .mark_bar()
         .encode(
             x=alt.X("gib:Q", title="memory (GiB)"),
-            y=alt.Y("label:N", title=None, sort=None),
+            y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
             color=alt.condition("datum.listed", alt.value(BLUE), alt.value(GREY)),
             tooltip=["part:N", "blocks:Q", alt.Tooltip("gib:Q", format=".4f"), alt.Tooltip("share:Q", format=".1%")],
         )
-        .properties(height=alt.Step(22))
+        .properties(width=2 * half_width() - LABEL_PIXELS + 60, height=alt.Step(22))
     )
 
 
@@ -130,8 +132,8 @@ def memory_map_chart(blocks: pd.DataFrame, *, until: int | None = None) -> AnyCh
 
 def floors_chart(floors: pd.DataFrame) -> AnyChart:
     """Lowest memory of each step (`step_floors`), one line per rank: a leak rises. At most a few ranks: most growth."""
-    if floors.empty:
-        return empty_chart("Memory that steps leave behind", "no step borders: profile with a schedule")
+    if floors["step"].nunique() < 2:
+        return empty_chart("Memory that steps leave behind", "needs two profiled steps: profile with a schedule")
     ordered = floors.sort_values("step")
     span = ordered.groupby("rank_id")["floor_bytes"].agg(["first", "last"])
     chosen = (span["last"] - span["first"]).nlargest(MOST_RANK_LINES).index
@@ -161,17 +163,18 @@ def savings_chart(savings: pd.DataFrame) -> AnyChart:
         .mark_bar()
         .encode(
             x=alt.X("gib:Q", title="off the peak (GiB)"),
-            y=alt.Y("label:N", title=None, sort=None),
+            y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
             color=alt.condition("datum.gib > 0", alt.value(BLUE), alt.value(RED)),
             tooltip=["part:N", "change:N", alt.Tooltip("gib:Q", format=".4f"), alt.Tooltip("pool:Q", format=".3f")],
         )
-        .properties(height=alt.Step(22))
+        .properties(width=2 * half_width() - LABEL_PIXELS + 60, height=alt.Step(22))
     )
 
 
 def _differs(curve: pd.DataFrame) -> bool:
-    """Whether active memory says more than allocated memory; where they are equal one line hides the other."""
-    return bool((curve["active_bytes"] - curve["allocated_bytes"]).abs().max() > 0)
+    """Whether active memory says more than allocated memory; where they are alike one line hides the other."""
+    apart = (curve["active_bytes"] - curve["allocated_bytes"]).abs().max()
+    return bool(apart > APART_SHARE * curve["allocated_bytes"].max())
 
 
 def _short(name: object) -> str:

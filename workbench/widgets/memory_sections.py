@@ -1,0 +1,121 @@
+"""Parts of the memory notebook: each takes the run's tables, and says what is missing where it cannot show anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from workbench.analyses import lifetimes, memory
+from workbench.analyses.allocator import replay, replay_blocks
+from workbench.analyses.blocks import blocks_from_curve, main_pool
+from workbench.analyses.downsample import downsample
+from workbench.analyses.memory_what_if import recompute_savings
+from workbench.charts import memory as charts
+from workbench.charts import memory_tables as styled
+from workbench.findings.diagnosis import run_tables
+from workbench.run import Run
+from workbench.widgets.sections import Tables, Text, needs
+
+NAMES = ("memory_timeline", "tensor_lifetimes", "kernels", "settings")
+
+
+def tables_of(run: Run) -> dict[str, pd.DataFrame]:
+    """The tables that the parts use."""
+    return run_tables(run, NAMES)
+
+
+def fullest_rank(tables: Tables) -> int:
+    """The rank with the highest allocated peak; 0 where no memory is recorded."""
+    if "memory_timeline" not in tables:
+        return 0
+    peaks = memory.memory_peaks(tables["memory_timeline"])
+    return int(peaks.loc[peaks["peak_allocated_bytes"].idxmax(), "rank_id"]) if len(peaks) else 0
+
+
+@needs("memory_timeline")
+def peaks(tables: Tables) -> Any:
+    """Peak of each rank, as a table."""
+    return styled.peaks_table(memory.memory_peaks(tables["memory_timeline"]))
+
+
+@needs("memory_timeline")
+def rank_peaks(tables: Tables) -> Any:
+    """Peak of each rank, as a chart."""
+    return charts.rank_peaks_chart(memory.memory_peaks(tables["memory_timeline"]))
+
+
+@needs("memory_timeline")
+def pool(tables: Tables, rank_id: int) -> Any:
+    """The pool of one rank over time."""
+    curve = memory.memory_curve(tables["memory_timeline"])
+    one = curve[curve["rank_id"] == rank_id]
+    return charts.pool_chart(downsample(one, ["allocated_bytes", "reserved_bytes"]))
+
+
+@needs("tensor_lifetimes")
+def peak_parts(tables: Tables, rank_id: int) -> Any:
+    """Who holds the peak of one rank."""
+    rows = tables["tensor_lifetimes"]
+    return charts.peak_parts_chart(lifetimes.peak_parts(rows[rows["rank_id"] == rank_id]))
+
+
+@needs("memory_timeline")
+def memory_map(tables: Tables, rank_id: int) -> Any:
+    """Addresses over time as a best-fit pool gives them; without rows of blocks those that the curve tells of."""
+    return charts.memory_map_chart(_replayed(tables, rank_id)[1])
+
+
+@needs("memory_timeline")
+def holes(tables: Tables, rank_id: int) -> Any:
+    """Free pieces at the peak, in the replayed pool, and what pins them."""
+    curve, blocks = _replayed(tables, rank_id)
+    if curve.empty:
+        return Text(f"Rank {rank_id} has no recorded allocation.")
+    at = int(curve["at"].iloc[int(curve["allocated_bytes"].argmax())])
+    found = lifetimes.holes(blocks, at)
+    return styled.holes_table(found) if len(found) else Text("No hole between blocks at the peak.")
+
+
+@needs("tensor_lifetimes")
+def long_lives(tables: Tables) -> Any:
+    """Blocks that outlive their peers."""
+    found = lifetimes.long_lives(tables["tensor_lifetimes"])
+    return styled.long_lives_table(found) if len(found) else Text("No block outlives its peers.")
+
+
+@needs("memory_timeline")
+def floors(tables: Tables) -> Any:
+    """Lowest memory of each step."""
+    return charts.floors_chart(_floors(tables))
+
+
+@needs("memory_timeline")
+def growth(tables: Tables) -> Any:
+    """Growth per step with its interval."""
+    found = memory.floor_growth(_floors(tables))
+    return styled.growth_table(found) if len(found) else Text("Growth needs three profiled steps or more.")
+
+
+@needs("tensor_lifetimes")
+def savings(tables: Tables, rank_id: int) -> Any:
+    """What recomputing the operators that hold the peak would take off it."""
+    rows = tables["tensor_lifetimes"]
+    return charts.savings_chart(recompute_savings(rows[rows["rank_id"] == rank_id]))
+
+
+def _floors(tables: Tables) -> pd.DataFrame:
+    steps = memory.step_starts(tables["kernels"]) if "kernels" in tables else None
+    empty = pd.DataFrame(columns=["rank_id", "window", "step", "start_ns"])
+    return memory.step_floors(tables["memory_timeline"], empty if steps is None else steps)
+
+
+def _replayed(tables: Tables, rank_id: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Curve and blocks of a best-fit pool for one rank."""
+    if "tensor_lifetimes" in tables:
+        done = replay(main_pool(tables["tensor_lifetimes"], rank_id))
+        if len(done.blocks):
+            return done.curve, done.blocks
+    curve = memory.memory_curve(tables["memory_timeline"])
+    one = curve[curve["rank_id"] == rank_id].rename(columns={"time_ns": "at"})
+    return replay_blocks(blocks_from_curve(one))
