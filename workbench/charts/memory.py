@@ -10,11 +10,11 @@ from workbench.charts.theme import BLUE, GREY, ORANGE, QUIET, RED, AnyChart, emp
 GIB, MS = 2**30, 1e-6
 MOST_PARTS = 12
 MOST_BLOCKS = 800  # rectangles of a memory map; smaller blocks are left out and counted
-MOST_RANK_LINES = 8
+MOST_RANK_LINES = 7  # as many colours
 APART_SHARE = 0.01  # two lines closer than this cover each other
 LABEL_PIXELS = 170
 KINDS = {"allocated_bytes": "allocated", "reserved_bytes": "reserved", "active_bytes": "active"}
-KIND_COLOURS = alt.Scale(domain=["reserved", "allocated", "active"], range=[GREY, BLUE, ORANGE])
+KIND_COLOURS = {"reserved": GREY, "allocated": BLUE, "active": ORANGE}
 
 
 def pool_chart(curve: pd.DataFrame) -> AnyChart:
@@ -26,13 +26,15 @@ def pool_chart(curve: pd.DataFrame) -> AnyChart:
     known = [c for c in KINDS if wide[c].notna().any() and (c != "active_bytes" or _differs(wide))]
     long = wide.melt("ms", known, "kind", "value_bytes").dropna(subset=["value_bytes"])
     long = long.assign(gib=long["value_bytes"] / GIB, kind=long["kind"].map(KINDS))
+    shown = [kind for kind in KIND_COLOURS if (long["kind"] == kind).any()]
+    colours = alt.Scale(domain=shown, range=[KIND_COLOURS[kind] for kind in shown])
     return (
         alt.Chart(long[["ms", "kind", "gib"]], title=_title("Memory pool", f"rank {int(timed['rank_id'].iloc[0])}"))
         .mark_line(interpolate="step-after")
         .encode(
             x=alt.X("ms:Q", title="time (ms)", scale=alt.Scale(nice=False)),
             y=alt.Y("gib:Q", title="memory (GiB)"),
-            color=alt.Color("kind:N", title=None, scale=KIND_COLOURS),
+            color=alt.Color("kind:N", title=None, scale=colours),
             tooltip=["kind:N", alt.Tooltip("ms:Q", format=",.3f"), alt.Tooltip("gib:Q", format=".4f")],
         )
     )
@@ -49,7 +51,7 @@ def peak_parts_chart(parts: pd.DataFrame) -> AnyChart:
         sums = rest[["size_bytes", "blocks", "share"]].sum()
         other = {"part": f"{len(rest)} smaller parts", "listed": True, **sums.to_dict()}
         shown = pd.concat([shown, pd.DataFrame([other])], ignore_index=True)
-    data = shown.assign(gib=shown["size_bytes"] / GIB, label=shown["part"].map(_short))
+    data = shown.assign(gib=shown["size_bytes"] / GIB, label=shown["part"].map(short_name))
     peak = f"rank {int(top['rank_id'].iloc[0])}: {top['peak_bytes'].iloc[0] / GIB:.2f} GiB; grey: no row of its own"
     title = _title("Memory at the peak", peak)
     return (
@@ -103,7 +105,7 @@ def memory_map_chart(blocks: pd.DataFrame, *, until: int | None = None) -> AnyCh
     data = pd.DataFrame(
         {
             "name": blocks["name"],
-            "label": blocks["name"].map(_short),
+            "label": blocks["name"].map(short_name),
             "from_ms": (start - base) * MS,
             "to_ms": (end - base) * MS,
             "low": blocks["address"].astype("float64") / GIB,
@@ -156,7 +158,7 @@ def savings_chart(savings: pd.DataFrame) -> AnyChart:
     if savings.empty:
         return empty_chart("What a change would save", "no block has a row of its own")
     saved, pool = savings["saved_allocated_bytes"] / GIB, savings["saved_reserved_bytes"] / GIB
-    data = savings.assign(gib=saved, pool=pool, label=savings["part"].map(_short))
+    data = savings.assign(gib=saved, pool=pool, label=savings["part"].map(short_name))
     title = _title("Off the peak at most, if recomputed", "red: the peak would not move")
     return (
         alt.Chart(data[["label", "part", "gib", "pool", "change"]], title=title)
@@ -177,7 +179,7 @@ def _differs(curve: pd.DataFrame) -> bool:
     return bool(apart > APART_SHARE * curve["allocated_bytes"].max())
 
 
-def _short(name: object) -> str:
+def short_name(name: object) -> str:
     """The last two parts of a scope."""
     return "/".join(str(name).split("/")[-2:])
 

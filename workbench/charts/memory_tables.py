@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from pandas.io.formats.style import Styler
 
+from workbench.charts.memory import short_name
 from workbench.charts.tables import STYLES
 
 GIB, MIB = 2**30, 2**20
@@ -33,7 +34,7 @@ def holes_table(holes: pd.DataFrame) -> Styler:
     return _styled(
         {
             "hole": _sizes(top["size_bytes"]),
-            "pinned by": top["pinned_by"],
+            "pinned by": top["pinned_by"].map(short_name),
             "which holds": _sizes(top["pin_bytes"]),
             "it is freed": ["not in the record" if missing else "later" for missing in top["pinned_until"].isna()],
         }
@@ -46,7 +47,7 @@ def long_lives_table(late: pd.DataFrame) -> Styler:
     return _styled(
         {
             "rank": top["rank_id"],
-            "operator": top["name"],
+            "operator": top["name"].map(short_name),
             "size": _sizes(top["size_bytes"]),
             "lives, times its peers": _number(top["life"] / top["usual_life"].where(top["usual_life"] > 0)),
             "peers": top["peers"],
