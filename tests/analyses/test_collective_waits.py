@@ -1,7 +1,13 @@
 import pytest
 
 from tests.analyses.device_tables import collectives
-from workbench.analyses.collective_waits import clock_offsets, collective_waits, group_members, pipeline_stages
+from workbench.analyses.collective_waits import (
+    clock_offsets,
+    collective_waits,
+    group_members,
+    late_rank_losses,
+    pipeline_stages,
+)
 
 # Rank 1 starts 30 us after rank 0 and 20 after rank 2; all end at 150.
 ONE = [(0, 1, "a", "g", 100, 50), (1, 1, "a", "g", 130, 20), (2, 1, "a", "g", 110, 40)]
@@ -63,3 +69,11 @@ def test_stages_follow_sends_and_shared_collectives():
 @pytest.mark.parametrize("function", [collective_waits, clock_offsets, pipeline_stages])
 def test_empty_in_empty_out(function):
     assert function(collectives([])).empty
+
+
+def test_the_late_rank_is_charged_with_the_median_wait_of_the_others():
+    losses = late_rank_losses(collective_waits(collectives(ONE))).set_index("rank_id")
+    assert losses["lost_us_per_step"].to_dict() == {1: 25, 0: 0, 2: 0}  # median of 30 and 20
+    assert losses["last"].to_dict() == {1: 1, 0: 0, 2: 0}
+    assert losses.loc[0, ["wait_us_per_step", "transfer_us_per_step"]].tolist() == [30, 20]
+    assert late_rank_losses(collective_waits(collectives([]))).empty

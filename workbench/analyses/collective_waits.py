@@ -123,3 +123,30 @@ def group_members(collectives: pd.DataFrame) -> dict[str, list[int]]:
     return {
         str(group): sorted(int(r) for r in np.unique(ranks)) for group, ranks in rows.groupby("group_id")["rank_id"]
     }
+
+
+def late_rank_losses(waits: pd.DataFrame) -> pd.DataFrame:
+    """How long the others wait for each rank: the rank that starts an operation last is charged with their median wait.
+
+    Args:
+        waits: as `collective_waits` returns.
+
+    Returns:
+        One row per rank_id that takes part in collectives of several known ranks: operations, last (in how many of
+        them it started last), lost_us_per_step (median wait of the operation's other ranks, summed over these; waits
+        hidden by computing included), wait_us_per_step and transfer_us_per_step (its own). Most costly first. Empty
+        in, empty out.
+    """
+    rows = waits[(waits["ranks"] > 1) & ~waits["is_p2p"]].assign(last_rank=lambda w: w["last_rank"].astype("Int64"))
+    steps = max(int(rows["step"].nunique()), 1)
+    is_last = rows["rank_id"].eq(rows["last_rank"]).fillna(False).astype(bool)
+    lost = rows[~is_last].groupby([*_OPERATION, "last_rank"], dropna=False)["wait_us"].median()
+    charged = lost.groupby("last_rank").sum()
+    grouped = rows.groupby("rank_id")
+    losses = grouped.agg(operations=("name", "size"), wait_us=("wait_us", "sum"), transfer_us=("transfer_us", "sum"))
+    losses = losses.assign(
+        last=is_last.groupby(rows["rank_id"]).sum(), lost_us=charged.reindex(losses.index).fillna(0.0)
+    )
+    columns = {c: f"{c}_per_step" for c in ("lost_us", "wait_us", "transfer_us")}
+    losses = losses.assign(**{c: losses[c].astype(float) / steps for c in columns}).rename(columns=columns)
+    return losses.sort_values("lost_us_per_step", ascending=False).reset_index()
