@@ -1,0 +1,78 @@
+"""Communication tables -> charts: who waits for whom, and which link is slow."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart
+
+CELLS_MOST = 4096
+
+
+def rank_waits_chart(losses: pd.DataFrame) -> AnyChart:
+    """Wait and transfer per rank in collectives (as `late_rank_losses` returns). The culprit waits least."""
+    title = "Waiting and moving data in collectives"
+    if losses.empty:
+        return empty_chart(title, "no collective of several known ranks")
+    words = {"wait_us_per_step": "waiting for the last rank", "transfer_us_per_step": "moving data"}
+    long = losses.melt("rank_id", list(words), "part", "us")
+    long = long.assign(ms=long["us"] / 1e3, part=long["part"].map(words))
+    scale = alt.Scale(domain=list(words.values()), range=[RED, BLUE])
+    return (
+        alt.Chart(long[["rank_id", "part", "ms"]])
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q", title="time per step (ms), hidden by computing or not"),
+            y=alt.Y("rank_id:O", title="rank"),
+            color=alt.Color("part:N", title=None, scale=scale),
+            tooltip=["rank_id:O", "part:N", alt.Tooltip("ms:Q", format=",.2f")],
+        )
+        .properties(title=title, height=alt.Step(22))
+    )
+
+
+def late_ranks_chart(losses: pd.DataFrame) -> AnyChart:
+    """What each rank costs the others by starting last (as `late_rank_losses` returns)."""
+    title = "Who everyone waits for"
+    if losses.empty:
+        return empty_chart(title, "no collective of several known ranks")
+    shown = losses.assign(ms=losses["lost_us_per_step"] / 1e3)
+    return (
+        alt.Chart(shown[["rank_id", "ms", "last", "operations"]], title=title)
+        .mark_bar(color=RED)
+        .encode(
+            x=alt.X("ms:Q", title="wait of the others for this rank (ms per step)"),
+            y=alt.Y("rank_id:O", title="rank"),
+            tooltip=["rank_id:O", alt.Tooltip("ms:Q", format=",.2f"), "last:Q", "operations:Q"],
+        )
+        .properties(height=alt.Step(22))
+    )
+
+
+def link_matrix_chart(summary: pd.DataFrame) -> AnyChart:
+    """Bandwidth from rank to rank (as `link_summary` returns), coloured against the links of the same transport."""
+    title = "Bandwidth of links"
+    cells = summary[summary["is_global"].astype(bool)]
+    if cells.empty and len(summary):  # numbers in a group: those of the largest group are the ones to compare
+        cells = summary[summary["group_id"] == summary["group_id"].value_counts().index[0]]
+    if cells.empty:
+        return empty_chart(title, "no link moved a megabyte")
+    cells = cells.nlargest(CELLS_MOST, "ratio").assign(
+        gb_per_s=lambda c: c["bandwidth_bytes_per_s"] / 1e9, speed=lambda c: 1 / c["ratio"]
+    )
+    base = alt.Chart(cells[["src_rank", "dst_rank", "transport", "gb_per_s", "speed"]]).encode(
+        alt.X("dst_rank:O", title="to rank"), alt.Y("src_rank:O", title="from rank")
+    )
+    colour = alt.Color(
+        "speed:Q",
+        title="share of the peers' bandwidth",
+        scale=alt.Scale(scheme="redblue", domain=[0, 2], domainMid=1),
+        legend=alt.Legend(format=".0%", orient="top"),
+    )
+    tooltip = ["src_rank:O", "dst_rank:O", "transport:N", alt.Tooltip("gb_per_s:Q", format=".2f", title="GB/s")]
+    tiles = base.mark_rect().encode(color=colour, tooltip=tooltip)
+    if len(cells) > 256:
+        return tiles.properties(title=title, width=420, height=420)
+    words = base.mark_text(fontSize=11).encode(text=alt.Text("gb_per_s:Q", format=".1f"))
+    return alt.layer(tiles, words).properties(title=f"{title} (GB/s)", width=alt.Step(44), height=alt.Step(28))

@@ -1,0 +1,78 @@
+"""Operator tables -> charts: what takes the time, and on which rank it takes longer."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart
+
+SHOWN = 15
+CELLS_MOST = 2000  # a heat map of 64 ranks keeps its 30 largest operators
+LABEL_RATIO = 1.03
+RATIO = alt.Color(
+    "ratio:Q",
+    title="time over the peers'",
+    scale=alt.Scale(scheme="blueorange", domainMid=1, domain=[0.5, 1.5], clamp=True),
+    legend=alt.Legend(format=".2f", orient="top"),
+)
+
+
+def operator_totals_chart(totals: pd.DataFrame) -> AnyChart:
+    """Largest operator types (as `kernel_totals` returns): mean share of compute time over ranks."""
+    if totals.empty:
+        return empty_chart("Operators by time")
+    kinds = totals.groupby("op_type", as_index=False)[["share", "count", "total_us"]].mean().nlargest(SHOWN, "share")
+    return (
+        alt.Chart(kinds, title="Operators by time")
+        .mark_bar(color=BLUE)
+        .encode(
+            x=alt.X("share:Q", title="share of compute time, mean over ranks", axis=alt.Axis(format=".0%")),
+            y=alt.Y("op_type:N", title=None, sort="-x"),
+            tooltip=["op_type:N", alt.Tooltip("share:Q", format=".2%"), alt.Tooltip("count:Q", format=",.0f"),
+                     alt.Tooltip("total_us:Q", format=",.0f")],
+        )
+        .properties(height=alt.Step(20))
+    )  # fmt: skip
+
+
+def operator_rank_chart(ratios: pd.DataFrame) -> AnyChart:
+    """Operator by rank, coloured by the time over the peers' for the same work (as `operator_ratios` returns).
+
+    A dark column is a slow device, a dark cell a slow operator. Operators in order of their time.
+    """
+    title = "Time of the same work over the peers'"
+    if ratios.empty:
+        return empty_chart(title, "no two ranks run the same operator")
+    order = ratios.groupby("op_type")["total_us_per_step"].sum().sort_values(ascending=False)
+    kept = order.index[: max(1, CELLS_MOST // ratios["rank_id"].nunique())].tolist()
+    cells = ratios.loc[ratios["op_type"].isin(kept), ["rank_id", "op_type", "ratio", "total_us_per_step"]]
+    base = alt.Chart(cells).encode(alt.X("rank_id:O", title="rank"), alt.Y("op_type:N", title=None, sort=kept))
+    tooltip = ["rank_id:O", "op_type:N", alt.Tooltip("ratio:Q", format=".3f")]
+    tiles = base.mark_rect().encode(color=RATIO, tooltip=tooltip)
+    words = base.transform_filter(alt.datum.ratio > LABEL_RATIO).mark_text(fontSize=11)
+    return alt.layer(tiles, words.encode(text=alt.Text("ratio:Q", format=".2f"))).properties(
+        title=title, height=alt.Step(20)
+    )
+
+
+def kernel_changes_chart(changes: pd.DataFrame) -> AnyChart:
+    """What explains the difference of two profiles (as `compare_kernels` returns); bars with their noise."""
+    if changes.empty:
+        return empty_chart("What changed")
+    largest = changes.head(SHOWN).assign(
+        ms=lambda c: c["change_us"] / 1e3,
+        low=lambda c: (c["change_us"] - c["noise_us"].fillna(0)) / 1e3,
+        high=lambda c: (c["change_us"] + c["noise_us"].fillna(0)) / 1e3,
+    )
+    y = alt.Y("op_type:N", title=None, sort=largest["op_type"].tolist())
+    words = "change per step (ms); whiskers: two standard errors"
+    x = alt.X("ms:Q", title=words)
+    colour = alt.condition("datum.is_change", alt.value(RED), alt.value("#c7d3dd"))
+    bars = (
+        alt.Chart(largest)
+        .mark_bar()
+        .encode(x, y, color=colour, tooltip=["op_type:N", alt.Tooltip("ms:Q", format=",.3f")])
+    )
+    whiskers = alt.Chart(largest).mark_rule().encode(alt.X("low:Q", title=words), alt.X2("high:Q"), y)
+    return alt.layer(bars, whiskers).properties(title="What changed", height=alt.Step(20))
