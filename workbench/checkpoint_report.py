@@ -27,7 +27,7 @@ from workbench.files import RunFiles, share_dir, write_atomic, write_json_atomic
 from workbench.findings.finding import SEVERITIES
 from workbench.processes import Outcome, run_child, this_process
 from workbench.readers.checkpoint_files import find_damage
-from workbench.readers.checkpoints import Checkpoint, file_sha256
+from workbench.readers.checkpoints import Checkpoint, file_sha256, read_info
 from workbench.readers.kinds import FileContext
 from workbench.readers.records import read_json_lines
 from workbench.report import read_findings, run_notebook
@@ -144,6 +144,8 @@ class _Attempt:
             record.fix = "save or copy it again; it is looked at again as soon as the file changes"
 
     def _evaluate(self, record: ReportRecord) -> None:
+        if self.reporter.evaluator == EVALUATOR and not _names_task(self.reporter.run):
+            return  # quality is "not measured"; the training records are worth a report
         done = self._earlier_evaluation(record)
         if done is None:
             self._show("evaluating")
@@ -264,6 +266,10 @@ def _evaluation_rows(run: Path, name: str) -> list[dict[str, Any]]:
     except UnreadableFileError:
         return []
     return [r for r in records if r.get("checkpoint") == name]
+
+
+def _names_task(run: Path) -> bool:
+    return bool((read_info(run).get("evaluation") or {}).get("task"))
 
 
 def _scores(rows: list[dict[str, Any]], evaluation_id: str) -> list[Score]:
