@@ -53,6 +53,25 @@ def test_up_to_a_step_or_checkpoint(faulty):
     assert {f.cause for f in early.causes} == {"data_starved"}
 
 
+def test_up_to_a_checkpoint_that_was_saved_but_not_evaluated(tmp_path):
+    saved = [
+        {"kind": "checkpoint", "start_ns": n, "step": n, "name": f"net-1_{n}.ckpt", "rank_id": 0}
+        for n in (50, 100, 150)
+    ]
+    run = write_run(tmp_path / "run", made_steps(200), events=saved)
+    assert diagnose(run, checkpoint="net-1_100").coverage["steps"] == [1, 100]
+    assert diagnose(run, checkpoint="another").coverage["steps"] == [1, 200]
+
+
+def test_a_verdict_rests_only_on_tables_that_a_rule_looked_at(tmp_path, healthy):
+    assert "parameter_groups" in wb.open_run(healthy, quiet=True).tables  # which no rule takes
+    assert diagnose(healthy).coverage["tables"] == ["training_steps", "eval_samples"]
+    (tmp_path / "my.yaml").write_text("learning_rate: 0.001\n")
+    found = diagnose(tmp_path / "my.yaml")
+    assert (found.coverage["tables"], found.causes) == ([], ())
+    assert "Nothing could be checked" in repr(found)
+
+
 def test_the_object_is_as_the_design_says_and_is_json(faulty):
     found = diagnose(faulty).to_dict()
     assert list(found) == ["schema", "run", "coverage", "causes"]

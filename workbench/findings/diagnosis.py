@@ -128,8 +128,10 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     """
     opened = run if isinstance(run, Run) else open_run(run, quiet=True)
     tables = run_tables(opened, _tables_of(RULES), step=step, checkpoint=checkpoint)
-    found = [f for rule in RULES if all(n in tables for n in rule.needs) for f in rule.find(tables)]
-    return Diagnosis(run=opened.run_id, coverage=_coverage(opened, tables), causes=tuple(ranked(found)))
+    rules = [rule for rule in RULES if all(n in tables for n in rule.needs)]
+    found = [f for rule in rules for f in rule.find(tables)]
+    looked_at = {name: tables[name] for name in _tables_of(rules) if name in tables}
+    return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(found)))
 
 
 def run_tables(
@@ -157,10 +159,11 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
-    """The run's coverage, its steps narrowed to those that were looked at."""
+    """The run's coverage, its steps and tables narrowed to those that rules looked at."""
     steps = tables["training_steps"]["step"] if "training_steps" in tables else None
     looked_at = {} if steps is None else {"steps": [int(steps.min()), int(steps.max())]}
-    return run.coverage() | looked_at
+    coverage = run.coverage()
+    return coverage | looked_at | {"tables": [name for name in coverage["tables"] if name in tables]}
 
 
 def _tables_of(rules: Sequence[Rule]) -> list[str]:
@@ -173,7 +176,14 @@ def _checkpoint_step(tables: Tables, checkpoint: str) -> int | None:
             steps = tables[name].loc[tables[name]["checkpoint"] == checkpoint, "step"].dropna()
             if len(steps):
                 return int(steps.iloc[0])
-    return None
+    return _saved_at(tables["events"], checkpoint) if "events" in tables else None
+
+
+def _saved_at(events: pd.DataFrame, checkpoint: str) -> int | None:
+    """The step at which the Recorder saw a checkpoint of this stem being saved, the last time."""
+    saved = events[(events["kind"] == "checkpoint") & events["step"].notna()]
+    named = saved[saved["name"].str.rsplit(".", n=1).str[0] == checkpoint]
+    return int(named["step"].iloc[-1]) if len(named) else None
 
 
 def _healthy(diagnosis: Diagnosis) -> str:
