@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -98,6 +99,7 @@ def lab_command(
     for name, content in LAB_CONFIG.items():
         write_atomic(config / name, msgspec.json.encode(content))
     command = [sys.executable, "-m", "jupyterlab", str(notebook), f"--ServerApp.root_dir={folder}"]
+    command += [f"--LabApp.default_url=/lab/tree/{quote(notebook.relative_to(folder).as_posix())}"]  # the address shown
     command += [] if browser else ["--no-browser"]
     command += [] if port is None else [f"--port={port}"]
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
