@@ -16,6 +16,7 @@ from workbench.errors import CacheWriteError, WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
 from workbench.readers.kinds import FileContext
+from workbench.readers.pieces import is_large_table, read_pieces
 from workbench.store import ROWS_PER_GROUP, PartWriter, to_arrow
 from workbench.tables import Note, Reading, table
 
@@ -196,6 +197,8 @@ def _read_source(source: Source, context: FileContext, parts: _Parts) -> list[No
     try:
         if kind.stream is not None:
             return kind.stream(source.path, context, parts.add_rows)
+        if is_large_table(kind, source.path, source.size_bytes):
+            return read_pieces(kind, source.path, context, lambda readings: _add(readings, source, parts))
         return _take(kind.read(source.path, context), source, context, parts)
     except CacheWriteError:
         raise  # not the fault of this file
@@ -221,6 +224,12 @@ def _take(readings: dict[str, Reading], source: Source, context: FileContext, pa
             Note(file=context.name(source.path), where="whole file", problem=problem, lost="all of it", fix=fix)
         )
     return notes
+
+
+def _add(readings: dict[str, Reading], source: Source, parts: _Parts) -> None:
+    for name, reading in readings.items():
+        if name in source.tables and len(reading.table):
+            parts.add_frame(name, reading.table)
 
 
 def _whole_file(file: str, problem: str, fix: str) -> Note:

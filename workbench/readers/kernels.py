@@ -58,6 +58,7 @@ KINDS: tuple[FileKind, ...] = (
             name=r"kernel_details\.csv|op_summary_[\d_]*\.csv",
         ),
         read=read_kernel_details,
+        rows_stand_alone=True,
     ),
     FileKind(
         name="op_statistic",

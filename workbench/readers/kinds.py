@@ -40,7 +40,8 @@ class FileKind:
 
     A kind of large files has `stream` too, which hands over its rows piece by piece and returns its notes, so that
     memory stays bounded. A kind of which there are thousands of small files may have `read_many`: the same rows as
-    `read` of each file gives, or None if any of the files must be read alone.
+    `read` of each file gives, or None if any of the files must be read alone. A table whose `rows_stand_alone` (what a
+    line means does not depend on other lines) is read in pieces when it is large.
     """
 
     name: str  # "kernel_details"
@@ -50,3 +51,4 @@ class FileKind:
     read: Callable[[Path, FileContext], dict[str, Reading]]
     stream: Callable[[Path, FileContext, Sink], list[Note]] | None = None
     read_many: Callable[[Sequence[tuple[Path, FileContext]]], dict[str, Reading] | None] | None = None
+    rows_stand_alone: bool = False

@@ -112,6 +112,7 @@ KINDS: tuple[FileKind, ...] = (
             none_of=("Total Allocated(MB)",),
         ),
         read=read_npu_module_mem,
+        rows_stand_alone=True,
     ),
     FileKind(
         name="operator_memory",
@@ -119,6 +120,7 @@ KINDS: tuple[FileKind, ...] = (
         tables=("tensor_lifetimes",),
         sniff=csv_with(("Name", "Size(KB)", "Allocation Time(us)"), name=r"operator_memory(_\d+)*\.csv"),
         read=read_operator_memory,
+        rows_stand_alone=True,
     ),
     FileKind(
         name="static_op_mem",
