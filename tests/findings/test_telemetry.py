@@ -1,4 +1,10 @@
+import json
+
+import pandas as pd
+
+import workbench as wb
 from tests.analyses.test_telemetry import CLOCKS, made
+from tests.made_run import made_steps, write_run
 from workbench.findings.finding import Culprit, Finding
 from workbench.findings.telemetry import telemetry_evidence, with_physical_reasons
 
@@ -27,3 +33,15 @@ def test_findings_on_slow_ranks_gain_the_reason():
     assert len(told.evidence) == 2
     assert (other, fine) == (slow(3, "slow_op"), slow(1))
     assert with_physical_reasons([slow(3)], None) == [slow(3)]
+
+
+def test_a_diagnosis_joins_them(tmp_path):
+    steps = pd.concat([made_steps(80, rank_id=r) for r in range(4)])
+    steps.loc[steps["rank_id"] == 3, "step_us"] *= 1.3
+    run = write_run(tmp_path / "run", steps)
+    (run / "telemetry").mkdir()
+    records = made(CLOCKS)[["host", "rank_id", "time_ns", "metric", "value"]].to_dict("records")
+    (run / "telemetry" / "h0_0.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    found = next(f for f in wb.diagnose(run).causes if f.cause == "slow_rank")
+    assert (found.culprit.rank, found.sub_cause) == (3, "device_throttled")
+    assert "°C" in found.title

@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+import sys
 import time
 
 import pytest
 
+import workbench as wb
 from workbench.probes.device_telemetry import parse_npu_cards, parse_npu_common, parse_nvidia, read_devices
 from workbench.probes.telemetry import TelemetrySampler, rates, tcp_counters
 from workbench.readers.kinds import FileContext
@@ -167,3 +169,24 @@ def test_nvidia_smi(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda tool: tool if tool == "nvidia-smi" else None)
     monkeypatch.setenv("DEVICE_ID", "1")
     assert list(read_devices(lambda command: text)) == [1]
+
+
+RECORDED = """
+import sys
+from workbench.probes.recorder import Recorder
+
+for folder, telemetry in (("on", True), ("off", False)):
+    with Recorder(f"{sys.argv[1]}/{folder}", telemetry=telemetry):
+        pass
+"""
+
+
+@pytest.mark.mindspore
+def test_the_recorder_samples_when_told_to(tmp_path):
+    pytest.importorskip("mindspore")
+    subprocess.run([sys.executable, "-c", RECORDED, str(tmp_path)], check=True, timeout=120)
+    run = wb.open_run(tmp_path / "on", quiet=True)
+    telemetry = run.table("telemetry")
+    assert telemetry["rank_id"].unique().tolist() == [0]
+    assert (telemetry.loc[telemetry["metric"] == "process_rss_bytes", "value"] > 1e7).all()
+    assert not (tmp_path / "off" / "telemetry").exists()

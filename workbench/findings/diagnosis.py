@@ -14,6 +14,7 @@ import pandas as pd
 from workbench.analyses.training import until_step
 from workbench.findings import cluster, evaluation, memory, step_time, training
 from workbench.findings.finding import SEVERITIES, Finding
+from workbench.findings.telemetry import with_physical_reasons
 from workbench.run import Run, open_run
 
 SCHEMA = 1
@@ -127,9 +128,10 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
         The diagnosis; it shows itself as a table in Lab and as text elsewhere.
     """
     opened = run if isinstance(run, Run) else open_run(run, quiet=True)
-    tables = run_tables(opened, _tables_of(RULES), step=step, checkpoint=checkpoint)
+    tables = run_tables(opened, [*_tables_of(RULES), "telemetry"], step=step, checkpoint=checkpoint)
     rules = [rule for rule in RULES if all(n in tables for n in rule.needs)]
     found = [f for rule in rules for f in rule.find(tables)]
+    found = with_physical_reasons(found, tables.get("telemetry"))
     looked_at = {name: tables[name] for name in _tables_of(rules) if name in tables}
     return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(found)))
 

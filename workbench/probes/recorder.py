@@ -39,6 +39,7 @@ from workbench.probes.signals import (
     norm_fields,
     read_outputs,
 )
+from workbench.probes.telemetry import recorder_telemetry
 from workbench.probes.train_step import RecordedStep
 
 
@@ -56,6 +57,7 @@ class Recorder(Callback):
         steps_total: planned steps, for progress and for the end of `watch`.
         profile_steps: first and last step of a profile window, both included; None for none.
         profile_data: profile the data pipeline (needs to exist before the training's iterator; about 1 % of a step).
+        telemetry: sample host, process and card every 5 seconds (about 1 ms of processor time each).
         parameter_norms_every: steps between measurements of the parameter norms; 0 turns them off.
         group_of: parameter name -> group, for the gradient/parameter ratio.
         count_tokens: batch -> tokens; the default is the size of the first input.
@@ -68,6 +70,7 @@ class Recorder(Callback):
     _parameter_norms: ParameterNorms | None = None
     _pipeline: PipelineProfiler | None = None
     _graphs = 0
+    _started = False
     _eval_start_ns = 0
     _batch: Sequence[Any] = ()
     _signals: StepSignals | None = None
@@ -89,6 +92,7 @@ class Recorder(Callback):
         steps_total: int | None = None,
         profile_steps: tuple[int, int] | None = None,
         profile_data: bool = False,
+        telemetry: bool = False,
         parameter_norms_every: int = 50,
         group_of: Callable[[str], str] = layer_group,
         count_tokens: Callable[[Sequence[Any]], float] | None = None,
@@ -108,13 +112,13 @@ class Recorder(Callback):
         }
         self._window = ProfileWindow(self.writer, *profile_steps) if profile_steps else None
         self._profile_data = profile_data
+        self._telemetry = recorder_telemetry(self.writer.files.telemetry, rank_id, on=telemetry)
         self._parameter_norms_every = parameter_norms_every
         self._group_of = group_of
         self._count_tokens = count_tokens or (lambda batch: float(np.prod(batch[0].shape)))
         self._timer = CallbackTimer(before_step_begin=self._close_wait, before_step_end=self._close_run)
         self._process = psutil.Process()
         self.step = first_step - 1
-        self._started = False
 
     # context: `Model.train` enters and leaves its callbacks, a hand-written loop does it with `with`
     def __enter__(self) -> Recorder:
@@ -122,6 +126,7 @@ class Recorder(Callback):
             self._started = True
             self.writer.describe({**self._environment(), **self._info})
             self.writer.event("start", start_ns=time.time_ns(), step=self.step + 1, detail={"process_id": os.getpid()})
+            self._telemetry.start()
             if self._profile_data:
                 self._pipeline = PipelineProfiler(self.writer.files.data_pipeline(self.writer.rank_id))
                 self._pipeline.start()
@@ -134,6 +139,7 @@ class Recorder(Callback):
         if not self._started:
             return
         self._started = False
+        self._telemetry.stop()
         self._record_calls()
         self._timer.remove()
         if self._window:

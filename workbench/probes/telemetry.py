@@ -134,6 +134,11 @@ class TelemetrySampler:
         return cards
 
 
+def recorder_telemetry(folder: Path, rank_id: int, *, on: bool) -> TelemetrySampler:
+    """The sampler of a Recorder: every `EVERY_S` seconds, or turned off."""
+    return TelemetrySampler(folder, rank_id=rank_id, every_s=EVERY_S if on else 0.0)
+
+
 def counters(process: psutil.Process) -> dict[str, float]:
     """Counters of the host and of this process that only grow, by the metric that their growth gives."""
     cpu = psutil.cpu_times()
