@@ -60,6 +60,17 @@ def as_rank_peers(model: StepModel, durations: Durations, arguments: Mapping[str
     return replace(durations, work_us=work, delay_us=delay)
 
 
+def all_as_peers(model: StepModel, durations: Durations) -> Durations:
+    """No rank later than another: kernels and delays as on the median rank of the program in the step."""
+    table = model.recorded.operations
+    compute, changed = (table["role"] == "compute").to_numpy(), {}
+    for column, now in (("work_us", durations.work_us), ("delay_us", durations.delay_us)):
+        keys = [table["program"], table["step"], table["lane"], table["ordinal"]]
+        median = pd.Series(now, table.index).groupby(keys).transform("median").to_numpy()
+        changed[column] = np.where(compute | (column == "delay_us"), median, now)
+    return replace(durations, work_us=changed["work_us"], delay_us=changed["delay_us"])
+
+
 def as_other_links(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
     """Communication over the link `src_rank` to `dst_rank` as if it were as fast as the median of its peers."""
     table, src, dst = model.recorded.operations, int(arguments["src_rank"]), int(arguments["dst_rank"])
