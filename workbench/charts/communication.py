@@ -62,13 +62,13 @@ def link_matrix_chart(summary: pd.DataFrame) -> AnyChart:
         gb_per_s=lambda c: c["bandwidth_bytes_per_s"] / 1e9, speed=lambda c: 1 / c["ratio"]
     )
     base = alt.Chart(cells[["src_rank", "dst_rank", "transport", "gb_per_s", "speed"]]).encode(
-        alt.X("dst_rank:O", title="to rank"), alt.Y("src_rank:O", title="from rank")
+        alt.X("dst_rank:O", title="to rank", axis=alt.Axis(labelAngle=0)), alt.Y("src_rank:O", title="from rank")
     )
     colour = alt.Color(
         "speed:Q",
-        title="share of the peers' bandwidth",
+        title="of peers",
         scale=alt.Scale(scheme="redblue", domain=[0, 2], domainMid=1),
-        legend=alt.Legend(format=".0%", orient="top"),
+        legend=alt.Legend(format=".0%", orient="right"),
     )
     tooltip = ["src_rank:O", "dst_rank:O", "transport:N", alt.Tooltip("gb_per_s:Q", format=".2f", title="GB/s")]
     tiles = base.mark_rect().encode(color=colour, tooltip=tooltip)

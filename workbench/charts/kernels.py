@@ -12,9 +12,9 @@ CELLS_MOST = 2000  # a heat map of 64 ranks keeps its 30 largest operators
 LABEL_RATIO = 1.03
 RATIO = alt.Color(
     "ratio:Q",
-    title="time over the peers'",
+    title="over peers",
     scale=alt.Scale(scheme="blueorange", domainMid=1, domain=[0.5, 1.5], clamp=True),
-    legend=alt.Legend(format=".2f", orient="top"),
+    legend=alt.Legend(format=".2f", orient="right"),
 )
 
 
@@ -47,7 +47,9 @@ def operator_rank_chart(ratios: pd.DataFrame) -> AnyChart:
     order = ratios.groupby("op_type")["total_us_per_step"].sum().sort_values(ascending=False)
     kept = order.index[: max(1, CELLS_MOST // ratios["rank_id"].nunique())].tolist()
     cells = ratios.loc[ratios["op_type"].isin(kept), ["rank_id", "op_type", "ratio", "total_us_per_step"]]
-    base = alt.Chart(cells).encode(alt.X("rank_id:O", title="rank"), alt.Y("op_type:N", title=None, sort=kept))
+    base = alt.Chart(cells).encode(
+        alt.X("rank_id:O", title="rank", axis=alt.Axis(labelAngle=0)), alt.Y("op_type:N", title=None, sort=kept)
+    )
     tooltip = ["rank_id:O", "op_type:N", alt.Tooltip("ratio:Q", format=".3f")]
     tiles = base.mark_rect().encode(color=RATIO, tooltip=tooltip)
     words = base.transform_filter(alt.datum.ratio > LABEL_RATIO).mark_text(fontSize=11)
