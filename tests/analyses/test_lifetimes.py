@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from tests.memory_rows import lifetimes
 from workbench.analyses.allocator import replay
 from workbench.analyses.blocks import allocated_curve, blocks_of, main_pools
-from workbench.analyses.lifetimes import BETWEEN, holes, long_lives, operator_stem, peak_parts, unfreed_growth
+from workbench.analyses.lifetimes import (
+    BETWEEN,
+    holes,
+    long_lives,
+    operator_stem,
+    peak_parts,
+    recorded_places,
+    unfreed_growth,
+)
 from workbench.tables import TENSOR_LIFETIMES
 
 BLOCKS = st.lists(
@@ -67,9 +75,9 @@ def test_holes_and_the_blocks_that_pin_them():
     placed = replay(rows, grow_bytes=4096).blocks  # addresses 0, 512, 1024, 2048
     found = holes(placed, 5)  # b ends at 1024, d begins at 2048; a's place lies before the first block
     assert found[["start", "size_bytes", "pinned_by", "pin_bytes"]].values.tolist() == [[1024, 1024, "b", 512.0]]
-    recorded = rows.assign(address=["0x0", "0x200", "0x400", "0x800"])
-    assert holes(recorded, 5)["size_bytes"].tolist() == [1024]
-    assert holes(recorded.assign(address=None), 5).empty
+    recorded = rows.assign(address=["0x12c041000000", "0x12c041000200", "0x12c041000400", "0x12c041000800"])
+    assert holes(recorded_places(recorded), 5)[["start", "size_bytes"]].values.tolist() == [[1024, 1024]]
+    assert recorded_places(rows).empty
     assert holes(placed, 5, largest_bytes=1000).empty
 
 

@@ -36,6 +36,18 @@ def test_without_memory_every_part_says_how_to_collect_it():
     assert all("profile with profile_memory=True" in part.text for part in shown({}, 0).values())
 
 
+def test_a_hand_made_table_of_tensors_is_enough(tmp_path):
+    lines = ["a,0,512,1,5,0,0x1000", "b,1,512,2,,0,0x1200", "c,2,1024,3,5,0,0x1400", "d,3,512,4,9,0,0x1800"]
+    header = "op_name,tensor_id,size_bytes,alloc_time,free_time,device_id,addr"
+    (tmp_path / "tensors.csv").write_text("\n".join([header, *lines]) + "\n")
+    tables = sections.tables_of(wb.open_run(tmp_path, quiet=True))
+    parts = shown(tables, sections.fullest_rank(tables))
+    missing = {name for name, part in parts.items() if isinstance(part, Text)}
+    assert missing == {"peaks", "rank_peaks", "pool", "floors", "growth", "holes", "long_lives"}
+    assert parts["holes"].text == "No hole between blocks at the peak."  # a to d lie side by side at time 4
+    assert parts["memory_map"].to_dict()["encoding"]["x"]["title"] == "tasks"
+
+
 @pytest.mark.parametrize("sample", ["level1_two_of_eight", "cpu_profile"])
 def test_the_notebook_runs(data_samples, tmp_path, sample):
     notebook = data_samples.parent / "notebooks" / "explore" / "memory.ipynb"

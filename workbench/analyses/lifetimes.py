@@ -49,16 +49,16 @@ def holes(blocks: pd.DataFrame, at: int, *, largest_bytes: int = GROW_BYTES) -> 
     """Free pieces between blocks at a time, and the neighbour that pins each: the one that is freed last.
 
     Args:
-        blocks: with name, size_bytes, allocated_at, freed_at and address (bytes, or hexadecimal text): of a replay, or
-            of table `tensor_lifetimes` where it has addresses.
+        blocks: with name, size_bytes, allocated_at, freed_at and address (bytes): of a `replay`, or as
+            `recorded_places` gives.
         at: time.
         largest_bytes: a gap beyond this lies between growth blocks and is none.
 
     Returns:
         One row per hole, largest first: start, size_bytes, pinned_by, pin_bytes, pinned_until (missing = to the end).
     """
-    live = alive_at(blocks[blocks["address"].notna()], at)
-    address = np.array([a if isinstance(a, int) else int(str(a), 0) for a in live["address"].tolist()], dtype=np.int64)
+    live = alive_at(blocks, at)
+    address = live["address"].to_numpy(np.int64)
     order = np.argsort(address, kind="stable")
     live, start = live.iloc[order], address[order]
     end = start + live["size_bytes"].to_numpy(np.int64)
@@ -77,6 +77,22 @@ def holes(blocks: pd.DataFrame, at: int, *, largest_bytes: int = GROW_BYTES) -> 
         }
     )
     return found.sort_values(["size_bytes", "start"], ascending=[False, True], ignore_index=True)
+
+
+def recorded_places(lifetimes: pd.DataFrame) -> pd.DataFrame:
+    """The blocks whose addresses are recorded, counted in bytes from the lowest one.
+
+    Args:
+        lifetimes: rows of one pool, as `main_pools` gives.
+
+    Returns:
+        name, size_bytes, allocated_at, freed_at, address. Empty where no address is recorded.
+    """
+    known = lifetimes[lifetimes["address"].notna()]
+    numbers = [int(str(a), 0) for a in known["address"].tolist()]
+    lowest = min(numbers, default=0)
+    columns = ["name", "size_bytes", "allocated_at", "freed_at"]
+    return known[columns].assign(address=np.array([n - lowest for n in numbers], dtype=np.int64))
 
 
 def long_lives(tensor_lifetimes: pd.DataFrame) -> pd.DataFrame:

@@ -89,25 +89,25 @@ def rank_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
     )
 
 
-def memory_map_chart(blocks: pd.DataFrame, *, until: int | None = None) -> AnyChart:
+def memory_map_chart(blocks: pd.DataFrame, *, clock: str = "ns") -> AnyChart:
     """Where blocks lay and how long: one rectangle per block (blocks with addresses, e.g. of `replay`).
 
     Args:
         blocks: name, size_bytes, allocated_at, freed_at, address (a number).
-        until: time at which blocks that are never freed end; the last time in the blocks by default.
+        clock: `ns`, or `task` where times count tasks.
     """
     if blocks.empty:
         return empty_chart("Memory map")
     last = int(max(blocks["allocated_at"].max(), blocks["freed_at"].max() if blocks["freed_at"].notna().any() else 0))
-    end = blocks["freed_at"].fillna(until or last).astype("float64")
+    end = blocks["freed_at"].fillna(last).astype("float64")
     start = blocks["allocated_at"].astype("float64")
-    base = float(start.min())
+    base, scale, title = float(start.min()), *((MS, "time (ms)") if clock == "ns" else (1.0, "tasks"))
     data = pd.DataFrame(
         {
             "name": blocks["name"],
             "label": blocks["name"].map(short_name),
-            "from_ms": (start - base) * MS,
-            "to_ms": (end - base) * MS,
+            "born": (start - base) * scale,
+            "dead": (end - base) * scale,
             "low": blocks["address"].astype("float64") / GIB,
             "high": (blocks["address"].astype("float64") + blocks["size_bytes"]) / GIB,
             "mib": blocks["size_bytes"] / 2**20,
@@ -120,13 +120,13 @@ def memory_map_chart(blocks: pd.DataFrame, *, until: int | None = None) -> AnyCh
         alt.Chart(shown, title=_title("Memory map", subtitle))
         .mark_rect(stroke="white", strokeWidth=0.3, opacity=0.85)
         .encode(
-            x=alt.X("from_ms:Q", title="time (ms)", scale=alt.Scale(nice=False)),
-            x2="to_ms:Q",
+            x=alt.X("born:Q", title=title, scale=alt.Scale(nice=False)),
+            x2="dead:Q",
             y=alt.Y("low:Q", title="address (GiB)", scale=alt.Scale(nice=False)),
             y2="high:Q",
             color=alt.condition("datum.kept", alt.value(ORANGE), alt.value(BLUE)),
-            tooltip=["name:N", alt.Tooltip("mib:Q", format=",.2f"), alt.Tooltip("from_ms:Q", format=",.3f"),
-                     alt.Tooltip("to_ms:Q", format=",.3f")],
+            tooltip=["name:N", alt.Tooltip("mib:Q", format=",.2f"), alt.Tooltip("born:Q", format=",.3f"),
+                     alt.Tooltip("dead:Q", format=",.3f")],
         )
         .properties(height=260)
     )  # fmt: skip

@@ -15,8 +15,11 @@ from workbench.charts import memory as charts
 from workbench.charts import memory_tables as styled
 from workbench.findings.diagnosis import run_tables
 from workbench.run import Run
+from workbench.tables import MEMORY_TIMELINE, TENSOR_LIFETIMES
 from workbench.widgets.sections import Tables, Text, needs
 
+NO_BLOCKS = "No allocation is recorded of rank "
+HOW = f"To have them: {TENSOR_LIFETIMES.fix}."
 NAMES = ("memory_timeline", "tensor_lifetimes", "kernels", "settings")
 
 
@@ -27,10 +30,11 @@ def tables_of(run: Run) -> dict[str, pd.DataFrame]:
 
 def fullest_rank(tables: Tables) -> int:
     """The rank with the highest allocated peak; 0 where no memory is recorded."""
-    if "memory_timeline" not in tables:
-        return 0
-    peaks = memory.memory_peaks(tables["memory_timeline"])
-    return int(peaks.loc[peaks["peak_allocated_bytes"].idxmax(), "rank_id"]) if len(peaks) else 0
+    if "memory_timeline" in tables:
+        peaks = memory.memory_peaks(tables["memory_timeline"]).rename(columns={"peak_allocated_bytes": "peak_bytes"})
+    else:
+        peaks = lifetimes.peak_parts(tables.get("tensor_lifetimes", TENSOR_LIFETIMES.empty()))
+    return int(peaks.loc[peaks["peak_bytes"].idxmax(), "rank_id"]) if len(peaks) else 0
 
 
 @needs("memory_timeline")
@@ -60,18 +64,17 @@ def peak_parts(tables: Tables, rank_id: int) -> Any:
     return charts.peak_parts_chart(lifetimes.peak_parts(rows[rows["rank_id"] == rank_id]))
 
 
-@needs("memory_timeline")
 def memory_map(tables: Tables, rank_id: int) -> Any:
-    """Addresses over time as a best-fit pool gives them; without rows of blocks those that the curve tells of."""
-    return charts.memory_map_chart(_replayed(tables, rank_id)[1])
+    """Addresses over time: as recorded, else as a best-fit pool gives them, else of blocks that the curve tells of."""
+    _, blocks, clock = _placed(tables, rank_id)
+    return Text(f"{NO_BLOCKS}{rank_id}. {HOW}") if blocks.empty else charts.memory_map_chart(blocks, clock=clock)
 
 
-@needs("memory_timeline")
 def holes(tables: Tables, rank_id: int) -> Any:
-    """Free pieces at the peak, in the replayed pool, and what pins them."""
-    curve, blocks = _replayed(tables, rank_id)
-    if curve.empty:
-        return Text(f"Rank {rank_id} has no recorded allocation.")
+    """Free pieces at the peak and what pins them."""
+    curve, blocks, _ = _placed(tables, rank_id)
+    if blocks.empty:
+        return Text(f"{NO_BLOCKS}{rank_id}. {HOW}")
     at = int(curve["at"].iloc[int(curve["allocated_bytes"].argmax())])
     found = lifetimes.holes(blocks, at)
     return styled.holes_table(found) if len(found) else Text("No hole between blocks at the peak.")
@@ -110,12 +113,12 @@ def _floors(tables: Tables) -> pd.DataFrame:
     return memory.step_floors(tables["memory_timeline"], empty if steps is None else steps)
 
 
-def _replayed(tables: Tables, rank_id: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Curve and blocks of a best-fit pool for one rank."""
-    if "tensor_lifetimes" in tables:
-        done = replay(main_pool(tables["tensor_lifetimes"], rank_id))
-        if len(done.blocks):
-            return done.curve, done.blocks
-    curve = memory.memory_curve(tables["memory_timeline"])
+def _placed(tables: Tables, rank_id: int) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """Curve and blocks with addresses of one rank, and their clock; empty without a record."""
+    if "tensor_lifetimes" in tables and len(rows := main_pool(tables["tensor_lifetimes"], rank_id)):
+        done = replay(rows)
+        places = lifetimes.recorded_places(rows)
+        return done.curve, places if len(places) else done.blocks, str(rows["clock"].iloc[0])
+    curve = memory.memory_curve(tables.get("memory_timeline", MEMORY_TIMELINE.empty()))
     one = curve[curve["rank_id"] == rank_id].rename(columns={"time_ns": "at"})
-    return replay_blocks(blocks_from_curve(one))
+    return *replay_blocks(blocks_from_curve(one)), "ns"
