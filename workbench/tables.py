@@ -47,7 +47,8 @@ class Note:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.file}, {self.where}: {self.problem} Lost: {self.lost} Fix: {self.fix}"
+        problem, lost = (text.rstrip(". ") for text in (self.problem, self.lost))
+        return f"{self.file}, {self.where}: {problem}. Lost: {lost}. Fix: {self.fix}"
 
 
 class Reading(NamedTuple):
@@ -551,7 +552,8 @@ EVALS = Table(
         Column("evaluation_id", "string", "id of the evaluation that wrote the row"),
         Column("protocol", "string", "steps done and versions, JSON"),
     ),
-    fix="run `workbench watch RUN` or `workbench report RUN`, which evaluate every checkpoint",
+    fix="name an evaluation task with Recorder(evaluation=...), see docs/evaluation.md; then `workbench watch RUN` or "
+    "`workbench report RUN` evaluate every checkpoint",
 )
 
 EVAL_SAMPLES = Table(
