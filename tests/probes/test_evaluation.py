@@ -7,11 +7,12 @@ import mindspore as ms
 import numpy as np
 import pandas as pd
 import pytest
+from mindspore import nn
 
 from workbench.errors import CheckpointError, UnknownParameterError
 from workbench.files import RunFiles
 from workbench.probes import evaluation
-from workbench.probes.corpus import Document, windows
+from workbench.probes.corpus import Document, Sample, windows
 from workbench.probes.inline_evaluation import InlineEvaluation
 from workbench.probes.language_model import ByteTransformer, ModelConfig
 
@@ -91,3 +92,24 @@ def test_inline_interval_keeps_the_cost_in_the_budget(network):
     inline = InlineEvaluation(task, recorder=None, every=50, budget_share=0.05)
     assert inline.affordable_interval(cost_seconds=0.1, step_seconds=0.1) == 50  # 0.1 s in 5 s is 2 %
     assert inline.affordable_interval(cost_seconds=1.0, step_seconds=0.1) == 200  # 1 s is 5 % of 200 x 0.1 s
+
+
+class FirstFeatures(nn.Cell):
+    """A classifier without parameters: its inputs are its logits."""
+
+    def construct(self, features):
+        return features
+
+
+def test_a_classifier_of_feature_vectors_is_scored_per_label():
+    inputs = {"sure": [2.0, 0.0, 0.0], "unsure": [0.0, 0.0, 0.0]}
+    made = [
+        Sample(subset="day", sample_id=name, document_id=name, tokens=np.array(x, np.float32),
+               targets=np.array([0], np.int32), scored_bytes=1, preview=name)
+        for name, x in inputs.items()
+    ]  # fmt: skip
+    task = evaluation.EvaluationTask(network=FirstFeatures(), subsets={"day": made}, batch_size=4)
+    rows = evaluation.score(task, checkpoint="c", step=1).samples.set_index("sample_id")
+    assert rows.loc["sure", "loss_nats"] == pytest.approx(np.log(np.exp(2) + 2) - 2, rel=1e-5)  # -log softmax
+    assert rows.loc["unsure", "loss_nats"] == pytest.approx(np.log(3), rel=1e-5)
+    assert rows["scored_tokens"].tolist() == [1, 1]

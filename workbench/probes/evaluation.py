@@ -104,8 +104,8 @@ def score(
 ) -> Scored:
     """Score every sample of every subset with the network's present parameters.
 
-    Samples are batched by length (a graph per length); a partial batch is filled up with its last sample, whose extra
-    scores are dropped. Each length is compiled on a batch of its own beforehand, so `seconds` holds running time only.
+    Samples are batched by shape (a graph per shape); a partial batch is filled up with its last sample, whose extra
+    scores are dropped. Each shape is compiled on a batch of its own beforehand, so `seconds` holds running time only.
 
     Args:
         task: network and samples.
@@ -130,19 +130,24 @@ def score(
 
 
 def _batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
-    by_length: dict[int, list[Sample]] = {}
+    by_form: dict[object, list[Sample]] = {}
     for sample in samples:
-        by_length.setdefault(len(sample.tokens), []).append(sample)
-    for group in by_length.values():
+        by_form.setdefault(_form(sample), []).append(sample)
+    for group in by_form.values():
         for start in range(0, len(group), size):
             yield group[start : start + size]
 
 
+def _form(sample: Sample) -> object:
+    """What a graph is compiled for; inputs need not be token ids, nor have a target each (a classifier's)."""
+    return sample.tokens.shape, sample.tokens.dtype.str, sample.targets.shape
+
+
 def _compile(scores: nn.Cell, task: EvaluationTask) -> float:
     start = time.perf_counter()
-    for length in {len(s.tokens) for samples in task.subsets.values() for s in samples}:
-        blank = ms.Tensor(np.zeros((task.batch_size, length), np.int32))
-        scores(blank, blank)
+    for one in {_form(s): s for samples in task.subsets.values() for s in samples}.values():
+        blanks = (np.zeros((task.batch_size, *a.shape), a.dtype) for a in (one.tokens, one.targets))
+        scores(*(ms.Tensor(blank) for blank in blanks))
     return time.perf_counter() - start
 
 
