@@ -17,10 +17,11 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 def run_evaluate(arguments: argparse.Namespace) -> int:
     """Evaluate one checkpoint and print its metrics per subset."""
     from workbench.analyses.evaluation import subset_metrics
-    from workbench.probes.evaluate import evaluate_checkpoint
+    from workbench.probes.evaluate import evaluate_checkpoint, import_from_here
     from workbench.readers.checkpoints import choose_checkpoint, find_checkpoints
     from workbench.run import open_run
 
+    import_from_here()
     chosen = choose_checkpoint(find_checkpoints(arguments.run), arguments.checkpoint)
     evaluate_checkpoint(arguments.run.absolute(), chosen.path.absolute(), step=chosen.step, task=arguments.task)
     samples = open_run(arguments.run, quiet=True).table("eval_samples")

@@ -2,7 +2,7 @@
 
 Runs at low priority, so that a training on the same machine goes first. Exit status: 0 the evaluation is in the run's
 `evals/checkpoint.jsonl` and `eval_samples/`; 3 the checkpoint is damaged or does not fit (the last line of stderr says
-why); 2 another problem that the user can fix.
+why); 2 another problem that the user can fix (the last line says which).
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
     return evaluation.write_evaluation(files, "checkpoint", scored, protocol)
 
 
+def import_from_here() -> None:
+    """Let tasks of modules in the present working directory be imported, also after a change of directory."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(1, os.getcwd())
+
+
 def _read_info(files: RunFiles) -> dict[str, Any]:
     try:
         info: dict[str, Any] = msgspec.json.decode(files.run_json.read_bytes())
@@ -85,8 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_dir, checkpoint = arguments.run.absolute(), arguments.checkpoint.absolute()
     os.nice(arguments.nice)
     os.environ.setdefault("GLOG_v", "3")
-    if os.getcwd() not in sys.path:  # tasks of the user's own modules, after the change of directory below
-        sys.path.insert(1, os.getcwd())
+    import_from_here()
     with tempfile.TemporaryDirectory(prefix="workbench_evaluate_") as scratch:
         os.chdir(scratch)  # MindSpore leaves compiler output in the working directory
         try:
@@ -95,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(" ".join(str(error).split()), file=sys.stderr)
             return EXIT_DAMAGED
         except WorkbenchError as error:
-            print(error, file=sys.stderr)
+            print(" ".join(str(error).split()), file=sys.stderr)
             return EXIT_PROBLEM
         finally:
             os.chdir("/")
