@@ -54,6 +54,7 @@ def test_lab_is_told_not_to_look_at_the_net(tmp_path):
     command, environment = lab_command(tmp_path / "start.ipynb", tmp_path, browser=False, port=9000)
     assert {"--no-browser", "--port=9000"} <= set(command)
     assert "--LabApp.default_url=/lab/tree/start.ipynb" in command  # so the address that is printed leads there
+    assert f"--LabApp.workspaces_dir={tmp_path / '.jupyter' / 'workspaces'}" in command
     first = environment["JUPYTER_CONFIG_PATH"].split(":")[0]
     config = json.loads((tmp_path / ".jupyter" / "jupyter_lab_config.json").read_text())
     assert first == str(tmp_path / ".jupyter")

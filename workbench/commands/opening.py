@@ -100,6 +100,7 @@ def lab_command(
         write_atomic(config / name, msgspec.json.encode(content))
     command = [sys.executable, "-m", "jupyterlab", str(notebook), f"--ServerApp.root_dir={folder}"]
     command += [f"--LabApp.default_url=/lab/tree/{quote(notebook.relative_to(folder).as_posix())}"]  # the address shown
+    command += [f"--LabApp.workspaces_dir={config / 'workspaces'}"]  # no tabs of other runs
     command += [] if browser else ["--no-browser"]
     command += [] if port is None else [f"--port={port}"]
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
