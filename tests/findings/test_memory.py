@@ -6,6 +6,9 @@ import pytest
 
 import workbench as wb
 from tests.memory_rows import lifetimes, timeline
+from workbench.analyses.allocator import replay
+from workbench.analyses.blocks import main_pools
+from workbench.analyses.memory import memory_peaks
 from workbench.findings.memory import GIB, MIB, find_fragmentation, find_memory_leak, find_stage_imbalance
 from workbench.tables import KERNELS, MEMORY_TIMELINE, SETTINGS
 
@@ -120,6 +123,9 @@ def test_simulated_clusters(shared_dir, tmp_path, fault, stages, causes, rank):
     subprocess.run([sys.executable, tool, tmp_path, *options], check=True, capture_output=True)
     run = wb.open_run(tmp_path, quiet=True)
     memory, blocks = run.table("memory_timeline"), run.table("tensor_lifetimes")
+    peaks = memory_peaks(memory).set_index("rank_id")["peak_allocated_bytes"]
+    for replayed_rank, _, rows in main_pools(blocks):
+        assert replay(rows).peak_allocated_bytes == pytest.approx(peaks[replayed_rank], rel=0.01)
     found = [
         *find_fragmentation(memory, blocks),
         *find_memory_leak(memory, run.table("kernels"), blocks),
