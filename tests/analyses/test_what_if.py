@@ -24,6 +24,7 @@ FAULTS = [
     ("small_ops:800", {"what": "small_ops"}, {}),
     ("pipeline_bubble:16:1:1.3", {"what": "stage"}, {"pp": 4}),
     ("slow_rank:5:1.3", {"what": "rank", "rank_id": 5}, {"pp": 2}),
+    ("pipeline_bubble:4", {"what": "micro_batches", "micro_batches": 16}, {"pp": 4}),
 ]
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workbench.analyses.gradients import gradients_ready
+from workbench.analyses.pipeline_schedule import passes_by_stage, pipeline_step_us
 from workbench.analyses.replay import Replay
 from workbench.analyses.statistics import FloatArray
 
@@ -32,11 +33,12 @@ class StepModel:
 
 @dataclass(frozen=True)
 class Durations:
-    """Delay and work of every operation, and which of the two replays they are for."""
+    """Delay and work of every operation, which of the two replays they are for, and what a step is longer than it."""
 
     delay_us: FloatArray
     work_us: FloatArray
     overlapped: bool = False
+    shift_us: float = 0.0
 
     @classmethod
     def recorded(cls, model: StepModel) -> Durations:
@@ -149,6 +151,19 @@ def without_small_ops(model: StepModel, durations: Durations, arguments: Mapping
     )
 
 
+def with_micro_batches(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """The same batch cut into `micro_batches`: passes and transfers shrink, and so does the time that stages wait.
+
+    Both counts are scheduled (1F1B) and only their difference is applied to the replay.
+    """
+    passes = passes_by_stage(model.recorded.operations, durations.work_us)
+    if passes is None:
+        return durations
+    now = int(passes["micro_batches"].iloc[0])
+    lengths = [pipeline_step_us(passes, count) for count in (now, int(arguments["micro_batches"]))]
+    return replace(durations, shift_us=durations.shift_us + lengths[1] - lengths[0])
+
+
 CHANGES: dict[str, Callable[[StepModel, Durations, Mapping[str, Any]], Durations]] = {
     "rank": as_rank_peers,
     "stage": as_rank_peers,
@@ -159,6 +174,7 @@ CHANGES: dict[str, Callable[[StepModel, Durations, Mapping[str, Any]], Durations
     "overlap": with_overlap,
     "fusion": with_fusion,
     "small_ops": without_small_ops,
+    "micro_batches": with_micro_batches,
 }
 
 

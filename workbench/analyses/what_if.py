@@ -55,7 +55,8 @@ def what_if(model: StepModel, scenarios: pd.DataFrame) -> pd.DataFrame:
             - data_wait (rank_id: only as long as on other ranks; missing: none on any rank);
             - overlap: gradients are reduced as soon as they are there;
             - fusion: one gradient collective per layer;
-            - small_ops (op_type or missing): no kernels shorter than their launch.
+            - small_ops (op_type or missing): no kernels shorter than their launch;
+            - micro_batches (micro_batches): the batch of a pipeline step cut into so many, 1F1B.
 
     Returns:
         One row per scenario, in order, with the columns of `scenarios`, and a last one with `what` "all":
@@ -97,8 +98,8 @@ def _steps(model: StepModel, changes: list[Callable[[Durations], Durations]]) ->
     for change in changes:
         durations = change(durations)
     replay = model.overlapped if durations.overlapped else model.recorded
-    delay = durations.delay_us
-    return replay.step_us(delay_us=delay, work_us=durations.work_us).to_numpy(dtype=np.float64)
+    length = replay.step_us(delay_us=durations.delay_us, work_us=durations.work_us) + durations.shift_us
+    return length.to_numpy(dtype=np.float64)
 
 
 def _row(before: FloatArray, after: FloatArray, with_others_us: float) -> dict[str, float | bool]:

@@ -1,0 +1,112 @@
+"""Passes per stage -> length of a 1F1B pipeline step, also with other micro-batch counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from workbench.analyses.gradients import BACKWARD, gradient_collectives
+from workbench.analyses.statistics import FloatArray
+
+
+def schedule_1f1b(stages: int, micro_batches: int, stage: int) -> list[tuple[str, int]]:
+    """Order in which a stage runs its passes: warm-up forwards, then one forward and one backward in turn.
+
+    Source: Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training (ICML 2021).
+    """
+    warm_up = min(micro_batches, stages - 1 - stage)
+    order = [("F", i) for i in range(warm_up)]
+    for i in range(micro_batches):
+        if warm_up + i < micro_batches:
+            order.append(("F", warm_up + i))
+        order.append(("B", i))
+    return order
+
+
+def pipeline_step_us(passes: pd.DataFrame, micro_batches: int) -> float:
+    """Time from the first forward pass to the end of the last backward pass and gradient reduction of a 1F1B step.
+
+    Args:
+        passes: one row per stage: forward_us and backward_us (all micro-batches of a step together), transfer_us (to
+            move the activations of all micro-batches to the next stage; the receiver does nothing else meanwhile),
+            reduce_us (all gradient collectives of a step, one after the other) and buckets (how many; each starts when
+            its equal part of the last backward pass has ended).
+        micro_batches: of a step.
+    """
+    forward, backward, transfer = (
+        passes[f"{c}_us"].to_numpy() / micro_batches for c in ("forward", "backward", "transfer")
+    )
+    stages = len(passes)
+    queues = [schedule_1f1b(stages, micro_batches, stage) for stage in range(stages)]
+    done: dict[tuple[int, str, int], float] = {}
+    clock = np.zeros(stages)
+    while any(queues):
+        for stage, queue in enumerate(queues):
+            while queue:
+                way, batch = queue[0]
+                source = stage + (-1 if way == "F" else 1)
+                if 0 <= source < stages:
+                    if (source, way, batch) not in done:
+                        break
+                    clock[stage] = max(clock[stage], done[source, way, batch]) + transfer[stage]
+                clock[stage] += forward[stage] if way == "F" else backward[stage]
+                done[stage, way, batch] = clock[stage]
+                queue.pop(0)
+    return float(
+        max(_reduced(*stage) for stage in zip(clock, backward, passes["reduce_us"], passes["buckets"], strict=True))
+    )
+
+
+def _reduced(end_us: float, pass_us: float, reduce_us: float, buckets: int) -> float:
+    """When the gradients of a stage are reduced: bucket i waits for its part of the last pass and the bucket before."""
+    at = end_us
+    for i in range(buckets):
+        ready = end_us - pass_us * (buckets - 1 - i) / buckets
+        at = (ready if i == 0 else max(at, ready)) + reduce_us / buckets
+    return at
+
+
+def passes_by_stage(operations: pd.DataFrame, work_us: FloatArray) -> pd.DataFrame | None:
+    """Passes of the stages of a profile; None where it shows no pipeline or no backward scopes.
+
+    Args:
+        operations: as `workbench.analyses.profile_operations.profile_operations` returns.
+        work_us: work of each of them.
+
+    Returns:
+        One row per stage, in the order of their lowest ranks: forward_us, backward_us, transfer_us, reduce_us, buckets
+        (see `pipeline_step_us`; means of steps, passes of the slowest rank, the median transfer), micro_batches.
+    """
+    receives = operations["role"] == "receive"
+    backward = operations["name"].str.contains(BACKWARD, regex=True, na=False).to_numpy(dtype=bool)
+    compute = (operations["role"] == "compute").to_numpy()
+    if not receives.any() or not (backward & compute).any():
+        return None
+    last = operations["ordinal"].where(backward & compute).groupby(operations["program"]).transform("max")
+    forward = compute & ~backward & (operations["ordinal"] < last).to_numpy(dtype=bool)
+    groups = operations.groupby("program")
+    places = groups.apply(lambda g: len(g[["rank_id", "step"]].drop_duplicates()), include_groups=False)
+    work = pd.Series(work_us, operations.index)
+    program = operations["program"]
+    count = receives.groupby(program).sum() / places
+    steps = operations["step"].nunique()
+
+    def slowest(mask: NDArray[np.bool_]) -> pd.Series:
+        per_rank = work.where(mask, 0.0).groupby([program, operations["rank_id"]]).sum() / steps
+        return per_rank.groupby(level=0).max()
+
+    micro_batches = round(float(count[count > 0].min()))
+    gradient = gradient_collectives(operations)
+    frame = pd.DataFrame(
+        {
+            "rank_id": groups["rank_id"].min(),
+            "forward_us": slowest(forward),
+            "backward_us": slowest(backward & compute),
+            "transfer_us": float(np.median(work[receives])) * micro_batches,
+            "reduce_us": work.where(gradient, 0.0).groupby(program).sum() / places,
+            "buckets": (gradient.groupby(program).sum() / places).round().astype(int),
+            "micro_batches": micro_batches,
+        }
+    )
+    return frame.sort_values("rank_id").drop(columns="rank_id").reset_index(drop=True)
