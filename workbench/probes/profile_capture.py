@@ -15,7 +15,6 @@ from pathlib import Path
 import mindspore as ms
 from mindspore import profiler
 
-from workbench.errors import UnknownParameterError
 from workbench.probes.run_writer import RunWriter
 
 
@@ -63,15 +62,15 @@ class ProfileWindow:
     """The Recorder's profile of the steps `first` to `last`, both included; written to the run's `profiles` folder."""
 
     def __init__(self, writer: RunWriter, first: int, last: int) -> None:
-        if not 1 <= first <= last:
-            raise UnknownParameterError(
-                f"profile_steps=({first}, {last}) is not a range of steps.",
-                fix="give (first, last) with 1 <= first <= last",
-            )
         self._writer = writer
         self.first, self.last = first, last
         self._profile: profiler.profile | None = None
         self._start_ns = 0
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether the first step of the window has come."""
+        return self._start_ns > 0
 
     def begin_step(self, step: int) -> None:
         """Open the profile before its first step."""

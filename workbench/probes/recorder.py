@@ -12,6 +12,7 @@ or, in a hand-written loop,
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ from workbench.errors import UnknownParameterError
 from workbench.probes.callback_timer import CallbackTimer, record_calls
 from workbench.probes.data_profile import PipelineProfiler
 from workbench.probes.profile_capture import ProfileWindow
-from workbench.probes.run_writer import RunWriter, flatten
+from workbench.probes.recorder_options import batch_parts, evaluation_plan, first_shape, flat_config, step_range
+from workbench.probes.run_writer import RunWriter
 from workbench.probes.signals import (
     ParameterNorms,
     StepSignals,
@@ -41,6 +43,8 @@ from workbench.probes.signals import (
 )
 from workbench.probes.telemetry import recorder_telemetry
 from workbench.probes.train_step import RecordedStep
+
+log = logging.getLogger(__name__)
 
 
 class Recorder(Callback):
@@ -60,7 +64,7 @@ class Recorder(Callback):
         telemetry: sample host, process and card every 5 seconds (about 1 ms of processor time each).
         parameter_norms_every: steps between measurements of the parameter norms; 0 turns them off.
         group_of: parameter name -> group, for the gradient/parameter ratio.
-        count_tokens: batch -> tokens; the default is the size of the first input.
+        count_tokens: columns of a batch -> tokens; the default is the size of the first input.
         first_step: number of the first step, when resuming; `Model.train(initial_epoch=...)` is understood without.
     """
 
@@ -71,6 +75,7 @@ class Recorder(Callback):
     _pipeline: PipelineProfiler | None = None
     _graphs = 0
     _started = False
+    _open = False  # a step of a hand-written loop
     _eval_start_ns = 0
     _batch: Sequence[Any] = ()
     _signals: StepSignals | None = None
@@ -95,14 +100,14 @@ class Recorder(Callback):
         telemetry: bool = False,
         parameter_norms_every: int = 50,
         group_of: Callable[[str], str] = layer_group,
-        count_tokens: Callable[[Sequence[Any]], float] | None = None,
+        count_tokens: Callable[[Sequence[Any]], float | None] | None = None,
         first_step: int = 1,
     ) -> None:
         super().__init__()
         rank_id, world_size = job_place()
         self.writer = RunWriter(run_dir, rank_id=rank_id, world_size=world_size)
         self._info: dict[str, object] = {
-            "config": flatten(config or {}),
+            "config": flat_config(config or {}),
             "seeds": dict(seeds or {}),
             "data_fingerprint": data_fingerprint,
             "tags": list(tags),
@@ -110,12 +115,12 @@ class Recorder(Callback):
             "evaluation": evaluation_plan(evaluation),
             "steps_total": steps_total,
         }
-        self._window = ProfileWindow(self.writer, *profile_steps) if profile_steps else None
+        self._window = ProfileWindow(self.writer, *step_range(profile_steps)) if profile_steps else None
         self._profile_data = profile_data
         self._telemetry = recorder_telemetry(self.writer.files.telemetry, rank_id, on=telemetry)
         self._parameter_norms_every = parameter_norms_every
         self._group_of = group_of
-        self._count_tokens = count_tokens or (lambda batch: float(np.prod(batch[0].shape)))
+        self._count_tokens = count_tokens or _size_of_first
         self._timer = CallbackTimer(before_step_begin=self._close_wait, before_step_end=self._close_run)
         self._process = psutil.Process()
         self.step = first_step - 1
@@ -143,12 +148,20 @@ class Recorder(Callback):
         self._record_calls()
         self._timer.remove()
         if self._window:
-            self._window.close(self.step)
+            self._close_window(self._window)
         if self._pipeline is not None:
             self._pipeline.stop()
         status = "finished" if kind is None else kind.__name__
         self.writer.event("end", start_ns=time.time_ns(), step=self.step, name=status)
         self.writer.close()
+
+    def _close_window(self, window: ProfileWindow) -> None:
+        window.close(self.step)
+        if not window.was_reached:
+            log.warning(
+                "profile_steps=(%d, %d) was not reached: the training ended at step %d, nothing is profiled.",
+                window.first, window.last, self.step,
+            )  # fmt: skip
 
     # MindSpore's hooks
     def on_train_begin(self, run_context: RunContext) -> None:
@@ -196,6 +209,10 @@ class Recorder(Callback):
 
     def batches(self, iterable: Iterable[Any]) -> Iterator[Any]:
         """Iterate over `iterable`, timing the wait for each batch; call `end_step` once per batch."""
+        if not self._started:
+            raise UnknownParameterError(
+                "The Recorder does not record yet.", fix="put the loop into `with Recorder(...) as recorder:`"
+            )
         iterator = iter(iterable)
         self._timer.touch()
         while True:
@@ -203,7 +220,8 @@ class Recorder(Callback):
                 batch = next(iterator)
             except StopIteration:
                 return
-            self._begin_step(batch if isinstance(batch, tuple | list) else (batch,))
+            self._begin_step(batch_parts(batch))
+            self._open = True
             yield batch
 
     def end_step(self, outputs: object, *, epoch: int | None = None, **values: float | bool | None) -> None:
@@ -213,7 +231,16 @@ class Recorder(Callback):
             outputs: what the step returned, in any form that `signals.read_outputs` knows.
             epoch: epoch number.
             values: further or other values by column name of table `training_steps`, e.g. `learning_rate=1e-3`.
+
+        Raises:
+            UnknownParameterError: no step is open.
         """
+        if not self._open:
+            raise UnknownParameterError(
+                "end_step closes a step that `batches` opened, and none is open.",
+                fix="iterate with `for batch in recorder.batches(dataset):` and call end_step once per batch",
+            )
+        self._open = False
         self._take_signals(outputs)
         self._write_step(epoch=epoch, **values)
         self._timer.touch()
@@ -270,6 +297,7 @@ class Recorder(Callback):
         wait_us, self._data_wait_us = self._data_wait_us or 0.0, None
         run_us = (self._run_end - max(self._run_begin, self._step_begun_at)) / 1e3
         compiled = self._note_compile(run_us)
+        shape = first_shape(self._batch)
         norm = None if signals.gradient_norms is None else float(np.sqrt(np.sum(signals.gradient_norms**2)))
         record: dict[str, object] = {
             "step": self.step,
@@ -281,7 +309,7 @@ class Recorder(Callback):
             "overflow": signals.overflow,
             "loss_scale": signals.loss_scale if signals.loss_scale else getattr(self._network, "loss_scale", None),
             "tokens": self._count_tokens(self._batch),
-            "samples": float(self._batch[0].shape[0]),
+            "samples": float(shape[0]) if shape else None,
             "step_us": wait_us + run_us,
             "data_wait_us": wait_us,
             "callbacks_us": self._callbacks_us,
@@ -321,20 +349,9 @@ class Recorder(Callback):
         return {"device_target": ms.get_context("device_target"), "mode": "graph" if graph else "pynative"}
 
 
-def evaluation_plan(evaluation: Mapping[str, object] | None) -> dict[str, object] | None:
-    """The evaluation task as run.json keeps it.
-
-    Raises:
-        UnknownParameterError: the task lives in the training script, where no other process can import it from.
-    """
-    if not evaluation:
-        return None
-    if str(evaluation.get("task", "")).startswith("__main__"):
-        raise UnknownParameterError(
-            f"The evaluation task {evaluation['task']!r} lives in the training script itself.",
-            fix="move the function to a module that another process can import, and name that module",
-        )
-    return dict(evaluation)
+def _size_of_first(batch: Sequence[Any]) -> float | None:
+    shape = first_shape(batch)
+    return float(np.prod(shape)) if shape else None
 
 
 def job_place() -> tuple[int, int]:

@@ -30,14 +30,15 @@ def read_outputs(outputs: object, names: Sequence[str] = ()) -> StepSignals:
     """Signals of a step's outputs.
 
     Known forms: the loss; `(loss, signals)` of RecordedStep; `(loss, {name: gradient})` of
-    `nn.TrainOneStepCell(return_grad=True)`; `(loss, overflow, scale)` of the loss-scale cells. Waits for the device.
+    `nn.TrainOneStepCell(return_grad=True)`; `(loss, overflow, scale, ...)` of the loss-scale cells; a mapping with
+    `loss`. Of other forms the first part is the loss; it is missing where that is not a number. Waits for the device.
     """
     parts = outputs if isinstance(outputs, tuple | list) else (outputs,)
-    loss = float(np.mean(_array(parts[0])))
+    loss = _loss(parts[0] if parts else None)
     if len(parts) == 2 and isinstance(parts[1], Mapping):
         norms = np.array([_norm(g) for g in parts[1].values()])
         return StepSignals(loss=loss, gradient_norms=norms, names=list(parts[1]), overflow=_overflows(norms))
-    if len(parts) == 2 and isinstance(parts[1], ms.Tensor) and len(names) + 1 == parts[1].size:
+    if len(parts) == 2 and names and isinstance(parts[1], ms.Tensor) and len(names) + 1 == parts[1].size:
         norms, rate = split_signals(_array(parts[1]))
         return StepSignals(
             loss=loss,
@@ -46,11 +47,19 @@ def read_outputs(outputs: object, names: Sequence[str] = ()) -> StepSignals:
             overflow=_overflows(norms),
             learning_rate=None if np.isnan(rate) else rate,
         )
-    if len(parts) >= 3:
-        return StepSignals(
-            loss=loss, overflow=bool(np.any(_array(parts[1]))), loss_scale=float(np.max(_array(parts[2])))
-        )
+    if len(parts) >= 3 and _is_flag(flag := _array(parts[1])) and (scale := _array(parts[2])).size == 1:
+        return StepSignals(loss=loss, overflow=bool(flag.item()), loss_scale=float(scale.item()))
     return StepSignals(loss=loss)
+
+
+def _loss(output: object) -> float | None:
+    array = _array(output.get("loss") if isinstance(output, Mapping) else output)
+    return float(array.mean()) if array.size and array.dtype.kind in "fiu" else None
+
+
+def _is_flag(array: np.ndarray) -> bool:
+    """Whether it can be an overflow flag; networks also return (loss, logits, labels)."""
+    return array.size == 1 and (array.dtype.kind == "b" or array.item() in (0, 1))
 
 
 def _array(value: object) -> np.ndarray:
