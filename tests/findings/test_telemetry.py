@@ -20,15 +20,21 @@ def test_the_reason_in_words_and_numbers():
     reason, facts, sentence = telemetry_evidence(telemetry, 3)
     assert (reason, sentence) == (
         "device_throttled",
-        "rank 3's clock of the card is 1.3 GHz (other ranks: 1.8) at 81 °C",
+        "card clock of rank 3 1.3 GHz (other ranks: 1.8) at 81 °C",
     )
     assert [(f.value, f.unit) for f in facts] == [(1.3, "GHz"), (81.0, "°C")]
+
+
+def test_a_clock_that_fell():
+    falling = {"device_clock_mhz": {0: [1800.0] * 9 + [1300.0] * 9}, "device_temperature_celsius": {0: [81.0] * 18}}
+    sentence = telemetry_evidence(made(falling), 0)[2]
+    assert sentence == "card clock of rank 0 fell from 1.8 to 1.3 GHz at 81 °C"
 
 
 def test_findings_on_slow_ranks_gain_the_reason():
     told, other, fine = with_physical_reasons([slow(3), slow(3, "slow_op"), slow(1)], made(CLOCKS))
     assert told.sub_cause == "device_throttled"
-    assert told.title.startswith("Rank 3 is slow: rank 3's clock of the card is 1.3 GHz")
+    assert told.title.startswith("Rank 3 is slow: card clock of rank 3 1.3 GHz")
     assert "cooling" in told.fix
     assert len(told.evidence) == 2
     assert (other, fine) == (slow(3, "slow_op"), slow(1))

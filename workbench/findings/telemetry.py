@@ -13,8 +13,8 @@ from workbench.findings.finding import Evidence, Finding
 EXPLAINED = ("slow_rank", "rank_late")
 # metric -> its words, factor to the shown unit, the unit
 SHOWN = {
-    "device_clock_mhz": ("clock of the card", 1e-3, "GHz"),
-    "device_aicore_frequency_mhz": ("clock of the card", 1e-3, "GHz"),
+    "device_clock_mhz": ("card clock", 1e-3, "GHz"),
+    "device_aicore_frequency_mhz": ("card clock", 1e-3, "GHz"),
     "device_temperature_celsius": ("temperature of the card", 1.0, "°C"),
     "device_power_watts": ("power of the card", 1.0, "W"),
     "allocation_retries": ("allocations that succeeded only after freeing caches", 1.0, "retries"),
@@ -36,8 +36,8 @@ FIXES = {
 def telemetry_evidence(telemetry: pd.DataFrame | None, rank_id: int) -> tuple[str | None, tuple[Evidence, ...], str]:
     """Reason word (for `sub_cause`), evidence and one sentence on what about the rank's machine explains slowness.
 
-    The sentence reads "rank 3's clock of the card is 1.3 GHz (other ranks: 1.8) at 81 °C"; all are empty where the
-    telemetry explains nothing.
+    The sentence reads "card clock of rank 3 1.3 GHz (other ranks: 1.8) at 81 °C", or "... fell from 1.8 to
+    1.3 GHz at 81 °C"; all are empty where the telemetry explains nothing.
     """
     reasons = pd.DataFrame() if telemetry is None else physical_reasons(telemetry, rank_id)
     if reasons.empty:
@@ -45,10 +45,10 @@ def telemetry_evidence(telemetry: pd.DataFrame | None, rank_id: int) -> tuple[st
     facts = tuple(_fact(row) for row in reasons.to_dict("records"))
     first = reasons.iloc[0]
     words, factor, unit = SHOWN[str(first["metric"])]
-    sentence = (
-        f"rank {rank_id}'s {words} is {first['value'] * factor:.3g} {unit} "
-        f"({first['compared_with']}: {first['usual'] * factor:.3g})"
-    )
+    value, usual = f"{first['value'] * factor:.3g} {unit}", f"{first['usual'] * factor:.3g}"
+    sentence = f"{words} of rank {rank_id} {value} (other ranks: {usual})"
+    if first["compared_with"] == "its beginning":
+        sentence = f"{words} of rank {rank_id} fell from {usual} to {value}"
     hot = reasons[reasons["metric"] == "device_temperature_celsius"]
     if len(hot):
         sentence += f" at {float(hot['value'].iloc[0]):.0f} °C"
