@@ -22,11 +22,12 @@ import workbench
 from workbench.batches import Batch, Manifest, TableEntry, not_writable, plan_batches, read_batch
 from workbench.errors import WorkbenchError
 from workbench.files import write_json_atomic
-from workbench.readers.discovery import FileKey, Source
+from workbench.readers.discovery import KINDS_BY_NAME, FileKey, Source
 from workbench.tables import Note
 
 BYTES_PER_SECOND = 150e6  # one process, measured on traces; CSV and JSON tables are a little slower
 SECONDS_PER_FILE = 0.004  # on top of that, measured on small CSV files
+SECONDS_PER_FILE_TOGETHER = 0.0005  # where a kind reads many at once
 PARALLEL_SECONDS = 4.0  # of work: below, starting worker processes costs more than it saves
 STALE_SECONDS = 600.0  # another process may still be reading what this one finds outdated
 
@@ -152,9 +153,16 @@ def _parallel(batches: list[Batch], jobs: int | None) -> joblib.Parallel:
     configured = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     if jobs is not None or configured.n_jobs != 1:
         return configured
-    seconds = sum(b.size_bytes / BYTES_PER_SECOND + len(b.sources) * SECONDS_PER_FILE for b in batches)
+    seconds = sum(_seconds(b) for b in batches)
     cores = joblib.cpu_count() if seconds >= PARALLEL_SECONDS else 1
     return joblib.Parallel(n_jobs=min(cores, len(batches)), return_as="generator_unordered")
+
+
+def _seconds(batch: Batch) -> float:
+    """Estimated work, to decide whether worker processes pay."""
+    together = KINDS_BY_NAME[batch.kind].read_many is not None
+    per_file = SECONDS_PER_FILE_TOGETHER if together else SECONDS_PER_FILE
+    return batch.size_bytes / BYTES_PER_SECOND + len(batch.sources) * per_file
 
 
 def _load_manifest(path: Path) -> Manifest:
