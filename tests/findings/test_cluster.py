@@ -24,11 +24,7 @@ FAULTS = {  # --fault -> cause and culprit of the first finding
     "small_ops:2000": ("small_ops", {}),
     "recompile:1": ("recompile", {}),
 }
-ESTIMATE_OFF = {
-    "pipeline_bubble:4": 0.5,
-    "pipeline_bubble:16:2:1.5": 0.6,
-    "unfused_allreduce:32": 0.9,
-}  # others: a quarter
+ESTIMATE_OFF = {"pipeline_bubble:4": 0.5}  # estimated; all others are replayed, within 3 %
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +53,7 @@ def test_the_first_finding_names_the_fault(make_cluster, fault):
     if truth["steps"] != "all":
         assert list(first.steps.list) == truth["steps"]
     saved_us = truth["saved_ms_per_step"] * 1e3
-    assert first.saves_us_per_step == pytest.approx(saved_us, rel=ESTIMATE_OFF.get(fault, 0.25))
+    assert first.saves_us_per_step == pytest.approx(saved_us, rel=ESTIMATE_OFF.get(fault, 0.03))
 
 
 @pytest.mark.parametrize("layout", [(), ("--pp", "4"), ("--pp", "2", "--comm-layer", "Communication")])
@@ -67,7 +63,18 @@ def test_a_healthy_cluster_has_no_finding(make_cluster, layout):
 
 def test_two_faults_are_both_found(make_cluster):
     path = make_cluster("--fault", "slow_rank:3:1.4", "--fault", "data_starved:60", "--seed", "13")
-    assert {f.cause for f in diagnose(path).causes} == {"slow_rank", "data_starved"}
+    causes = {f.cause: f for f in diagnose(path).causes}
+    assert causes.keys() == {"slow_rank", "data_starved"}
+    for truth in json.loads((path / "truth.json").read_text())["faults"]:
+        assert causes[truth["kind"]].saves_us_per_step == pytest.approx(truth["saved_ms_per_step"] * 1e3, rel=0.03)
+
+
+def test_a_fault_that_another_hides_is_found_and_marked(make_cluster):
+    path = make_cluster("--fault", "slow_rank:3:1.4", "--fault", "slow_rank:5:1.35", "--seed", "14")
+    causes = {f.culprit.rank: f for f in diagnose(path).causes}
+    assert causes.keys() == {3, 5}
+    assert any("masked" in e.fact for e in causes[5].evidence)
+    assert causes[5].severity in ("warning", "critical")
 
 
 def test_real_samples_of_few_ranks_are_read_without_findings_on_links(data_samples):

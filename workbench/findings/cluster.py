@@ -26,6 +26,7 @@ from workbench.findings import communication
 from workbench.findings import device_steps as step_rules
 from workbench.findings import kernels as kernel_rules
 from workbench.findings.finding import Finding
+from workbench.findings.pricing import priced
 
 TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events")
 
@@ -52,7 +53,7 @@ def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         found += _kernel_causes(kernels, steps, stages, wall_us)
     if collectives is not None:
         found += _communication_causes(collectives, steps, stages, tables)
-    return found
+    return priced(found, tables, stages, wall_us=wall_us)
 
 
 def _kernel_causes(kernels: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFrame, wall_us: float) -> list[Finding]:

@@ -181,7 +181,7 @@ def exposed_saving(steps: pd.DataFrame, *, transfer_us: float, gone_us: float, o
 
 
 def _slow_link(row: pd.Series, slow: int, links: int, steps: pd.DataFrame) -> Finding:
-    where = "" if row["is_global"] else " (numbers in the group)"
+    link = f"{row['link']}" if row["is_global"] else f"{row['link']} in group {row['group_id']}"
     wall_us, speed, peers = _wall(steps), float(row["bandwidth_bytes_per_s"]), float(row["peer_bandwidth_bytes_per_s"])
     excess_us = float(row["excess_us"])
     transfer_us = float(steps["transfer_us"].median() + steps["overlapped_us"].median())
@@ -191,13 +191,12 @@ def _slow_link(row: pd.Series, slow: int, links: int, steps: pd.DataFrame) -> Fi
         playbook="T5",
         severity=severity_of(saves_us, wall_us),
         confidence="high" if row["steps"] > 1 else "medium",
-        title=f"Link {row['link']}{where} moves {speed / 1e9:.1f} GB/s, its peers {peers / 1e9:.1f} GB/s; "
+        title=f"Link {link} moves {speed / 1e9:.1f} GB/s, its peers {peers / 1e9:.1f} GB/s; "
         "every collective "
         "over it waits for it.",
-        fix=f"Check cable, port and error counters of link {row['link']} (hccn_tool, npu-smi), or leave it "
-        "out of the group.",
+        fix=f"Check cable, port and error counters of link {link} (hccn_tool, npu-smi), or leave it out of the group.",
         source="median over steps of each link against links of its transport; 15 % and 8 robust deviations, ours",
-        culprit=Culprit(link=str(row["link"])),
+        culprit=Culprit(link=link),
         saves_us_per_step=saves_us,
         evidence=(
             Evidence(
@@ -205,7 +204,7 @@ def _slow_link(row: pd.Series, slow: int, links: int, steps: pd.DataFrame) -> Fi
                 value=speed / 1e9,
                 unit="GB/s",
                 table="links",
-                where=f"{row['link']}, {row['transport']}",
+                where=f"{link}, {row['transport']}",
             ),
             Evidence(fact="median bandwidth of its peers", value=peers / 1e9, unit="GB/s", table="links"),
             Evidence(fact=f"slow links of {links}", value=slow, unit="links"),

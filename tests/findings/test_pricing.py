@@ -1,0 +1,41 @@
+import pandas as pd
+import pytest
+
+import workbench as wb
+from workbench.findings.finding import Culprit, Finding
+from workbench.findings.pricing import priced
+
+STAGES = pd.DataFrame({"rank_id": range(4), "stage": 0})
+
+
+def finding(cause, **culprit) -> Finding:
+    return Finding(cause=cause, playbook="T4", severity="warning", confidence="high", title="", fix="", source="",
+                   culprit=Culprit(**culprit), saves_us_per_step=1.0)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tables(data_samples):
+    run = wb.open_run(data_samples / "simulated_cluster", quiet=True)
+    return {name: run.table(name) for name in ("kernels", "collectives", "links", "step_time")}
+
+
+def test_the_gain_is_the_replayed_one(tables):
+    found = priced([finding("slow_rank", rank=2), finding("slow_link", link="0-1")], tables, STAGES, wall_us=57_000)
+    # What the generator measured by simulating the same cluster without the fault: 7.2 and 15.8 ms per step.
+    assert found[0].saves_us_per_step == pytest.approx(7_200, rel=0.05)
+    assert found[1].saves_us_per_step == pytest.approx(15_800, rel=0.05)
+    assert found[0].saves_interval_us[0] <= found[0].saves_us_per_step <= found[0].saves_interval_us[1]
+    assert found[1].severity == "critical"  # 15.8 of 57 ms
+
+
+def test_a_gain_too_small_to_notice_is_for_information(tables):
+    assert priced([finding("slow_rank", rank=0)], tables, STAGES, wall_us=57_000)[0].severity == "info"
+
+
+def test_what_cannot_be_replayed_keeps_its_estimate(tables):
+    kept = [finding("slow_link", link="0-1 in group 7"), finding("pipeline_bubble")]
+    assert priced(kept, tables, STAGES, wall_us=57_000) == kept
+    slow = [finding("slow_rank", rank=2)]
+    assert priced(slow, {"collectives": tables["collectives"]}, STAGES, wall_us=57_000) == slow
+    without_steps = tables | {"kernels": tables["kernels"].assign(step=pd.NA)}
+    assert priced(slow, without_steps, STAGES, wall_us=57_000) == slow
