@@ -31,6 +31,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     from workbench.rehearse import free_run_dir, rehearse
     from workbench.watch import WatchOptions
 
+    _check_numbers(arguments)
     run_dir = arguments.run or free_run_dir(Path("runs/demo"))
     print(f"Rehearsing in {run_dir}: train, record, profile, evaluate, report.", flush=True)
     records, alert, diagnosis = rehearse(
@@ -52,6 +53,20 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         f"Explore:  workbench open {run_dir}      (starts JupyterLab at a notebook for this run)"
     )
     return 0 if complete == len(records) and records else EXIT_NOT_ALL_COMPLETE
+
+
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    from workbench.errors import UnknownParameterError
+
+    for name in ("steps", "checkpoints", "width", "layers", "context_length"):
+        if (value := getattr(arguments, name)) < 1:
+            option = name.replace("_", "-")
+            raise UnknownParameterError(f"--{option} {value} is no number to train with.", fix="give 1 or more")
+    if arguments.checkpoints > arguments.steps:
+        raise UnknownParameterError(
+            f"{arguments.steps} step(s) cannot give {arguments.checkpoints} checkpoints.",
+            fix=f"give --checkpoints {min(arguments.steps, 5)}, or more --steps",
+        )
 
 
 def _training_words(arguments: argparse.Namespace) -> list[str]:
