@@ -112,7 +112,7 @@ def quality_over_time(tables: Tables, checkpoint: str | None = None, *, metric: 
     evals = tables["evals"]
     evals = evals[evals["checkpoint"].notna() & evals["step"].notna()]
     if metric not in set(evals["metric"]):
-        return Text(f"No checkpoint was evaluated for {metric}.")
+        return Text(f"No checkpoint of a known step was evaluated for {metric}. Steps come from the Recorder's events.")
     return evaluation_charts.subset_chart(evals, metric, highlight=checkpoint)
 
 
