@@ -25,6 +25,7 @@ FAULTS = [
     ("pipeline_bubble:16:1:1.3", {"what": "stage"}, {"pp": 4}),
     ("slow_rank:5:1.3", {"what": "rank", "rank_id": 5}, {"pp": 2}),
     ("pipeline_bubble:4", {"what": "micro_batches", "micro_batches": 16}, {"pp": 4}),
+    ("pipeline_bubble:2", {"what": "micro_batches", "micro_batches": 16}, {"pp": 4}),  # two stages run the same types
 ]
 
 
@@ -42,8 +43,9 @@ def test_the_step_without_a_fault(shared_dir, tmp_path, spec, wanted, options, l
     fault = truth["faults"][0]
     found = what_if(step_model(profile_tables(run)), pd.DataFrame([scenario(wanted, fault)])).iloc[0]
     expected_us = fault["step_ms_without"] * 1000
-    assert found["step_us"] == pytest.approx(expected_us, rel=0.01)
-    assert found["saved_us"] == pytest.approx(fault["saved_ms_per_step"] * 1000, abs=0.01 * expected_us)
+    bound = 0.03 if wanted["what"] == "micro_batches" else 0.01  # another schedule is modelled, not replayed
+    assert found["step_us"] == pytest.approx(expected_us, rel=bound)
+    assert found["saved_us"] == pytest.approx(fault["saved_ms_per_step"] * 1000, abs=bound * expected_us)
     assert found["low_us"] <= found["saved_us"] <= found["high_us"]
 
 

@@ -83,30 +83,33 @@ def passes_by_stage(operations: pd.DataFrame, work_us: FloatArray) -> pd.DataFra
     compute = (operations["role"] == "compute").to_numpy()
     if not receives.any() or not (backward & compute).any():
         return None
-    last = operations["ordinal"].where(backward & compute).groupby(operations["program"]).transform("max")
+    stage, work = _stages(operations), pd.Series(work_us, operations.index)
+    last = operations["ordinal"].where(backward & compute).groupby(stage).transform("max")
     forward = compute & ~backward & (operations["ordinal"] < last).to_numpy(dtype=bool)
-    groups = operations.groupby("program")
-    places = groups.apply(lambda g: len(g[["rank_id", "step"]].drop_duplicates()), include_groups=False)
-    work = pd.Series(work_us, operations.index)
-    program = operations["program"]
-    count = receives.groupby(program).sum() / places
-    steps = operations["step"].nunique()
+    steps, ranks = operations["step"].nunique(), operations["rank_id"].groupby(stage).nunique()
 
     def slowest(mask: NDArray[np.bool_]) -> pd.Series:
-        per_rank = work.where(mask, 0.0).groupby([program, operations["rank_id"]]).sum() / steps
+        per_rank = work.where(mask, 0.0).groupby([stage, operations["rank_id"]]).sum() / steps
         return per_rank.groupby(level=0).max()
 
+    count = receives.groupby(stage).sum() / steps / ranks
     micro_batches = round(float(count[count > 0].min()))
     gradient = gradient_collectives(operations)
-    frame = pd.DataFrame(
+    return pd.DataFrame(
         {
-            "rank_id": groups["rank_id"].min(),
             "forward_us": slowest(forward),
             "backward_us": slowest(backward & compute),
             "transfer_us": float(np.median(work[receives])) * micro_batches,
-            "reduce_us": work.where(gradient, 0.0).groupby(program).sum() / places,
-            "buckets": (gradient.groupby(program).sum() / places).round().astype(int),
+            "reduce_us": work.where(gradient, 0.0).groupby(stage).sum() / steps / ranks,
+            "buckets": (gradient.groupby(stage).sum() / steps / ranks).round().astype(int),
             "micro_batches": micro_batches,
         }
-    )
-    return frame.sort_values("rank_id").drop(columns="rank_id").reset_index(drop=True)
+    ).reset_index(drop=True)
+
+
+def _stages(operations: pd.DataFrame) -> pd.Series:
+    """Lowest rank of each operation's stage: ranks that reduce gradients together, or a rank alone."""
+    own = operations["rank_id"]
+    group = operations["group_id"].where(gradient_collectives(operations)).str.split(" ").str[0]
+    lowest = own.groupby(group).transform("min").groupby(own).transform("first")
+    return lowest.fillna(own).astype("int64")
