@@ -31,6 +31,7 @@ from workbench.watch import WatchOptions, watch
 
 START_TIMEOUT_S = 120.0
 POLL_S = 0.5
+LOG_EVERY_S = 20.0  # a progress line in a log file; on a terminal it is always up to date
 TAIL_LINES = 15
 
 
@@ -106,12 +107,12 @@ def _training(run_dir: Path, steps: int, words: Sequence[str], output: IO[bytes]
 def _await_start(run_dir: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until the run describes itself: preparing the data and importing MindSpore take some seconds."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    with tqdm(desc="preparing the data", bar_format="{desc} {elapsed}") as bar:
+    with tqdm(desc="preparing the data", bar_format="{desc} {elapsed}", mininterval=_interval_s()) as bar:
         while not RunFiles(run_dir).run_json.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise _failed(process.poll(), log)
             time.sleep(POLL_S)
-            bar.refresh()
+            bar.update()
 
 
 def _failed(status: int | None, log: Path) -> WorkbenchError:
@@ -126,12 +127,13 @@ def _failed(status: int | None, log: Path) -> WorkbenchError:
 def _progress(run_dir: Path, steps: int) -> Iterator[Callable[[str], None]]:
     """A bar of the training's steps with what the watching does beside it; gives the function that says so."""
     done = threading.Event()
-    with tqdm(total=steps, desc="training", unit="step", dynamic_ncols=True) as bar:
+    with tqdm(
+        total=steps, desc="training", unit="step", dynamic_ncols=True, mininterval=_interval_s(), miniters=0
+    ) as bar:
 
         def follow() -> None:
             while not done.wait(POLL_S):
                 bar.update(_steps_done(run_dir) - bar.n)
-                bar.refresh()
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
@@ -141,6 +143,10 @@ def _progress(run_dir: Path, steps: int) -> Iterator[Callable[[str], None]]:
             done.set()
             thread.join()
             bar.update(_steps_done(run_dir) - bar.n)
+
+
+def _interval_s() -> float:
+    return POLL_S if sys.stderr.isatty() else LOG_EVERY_S
 
 
 def _steps_done(run_dir: Path) -> int:

@@ -26,9 +26,10 @@ def run_alert(arguments: argparse.Namespace) -> int:
 
     reports = reports_of(arguments.run_path, arguments.reports)
     if not arguments.test:
-        for record in raised_alerts(reports):
+        raised = raised_alerts(reports)
+        for record in raised:
             print(f"[{record.severity}] {record.title} (webhook: {record.webhook})")
-        print(f"All alerts of the run are in {reports.alerts}")
+        print(f"All alerts of the run are in {reports.alerts}" if raised else "No alert was raised for this run.")
         return 0
     record = send_test_alert(reports, webhook=webhook_address(arguments.webhook))
     print(f"Test alert: log yes, file {reports.alerts}, webhook {record.webhook}.")
