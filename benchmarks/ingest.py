@@ -39,6 +39,7 @@ class Bench:
         self.work = arguments.work
         self.cache = self.work / "cache"
         self.rows = []
+        self.msprof = arguments.msprof_python and Path(arguments.msprof_python).with_name("msprof-analyze")
 
     def times(self, name, path, *, python=sys.executable, fresh=True):
         """Time of one task; `fresh` empties our cache before."""
@@ -112,26 +113,27 @@ def large_trace(bench):
     path.unlink()
 
 
-def eight_kineto(bench):
+def eight_kineto(bench, events):
     """Load eight ranks and say how long each computes and communicates: ours and HolisticTraceAnalysis."""
-    folder = bench.work / "kineto8"
+    folder = bench.work / f"kineto8_{events}"
     if not folder.exists():
         folder.mkdir(parents=True)
         for rank in range(8):
-            kineto_trace(folder / f"rank-{rank}.pt.trace.json", bench.arguments.kineto_events, rank=rank, ranks=8)
-    size = sum(p.stat().st_size for p in folder.iterdir())
-    print(f"eight Kineto traces, {size / MB:.0f} MB together: load, per-rank breakdown")
+            kineto_trace(folder / f"rank-{rank}.pt.trace.json", events, rank=rank, ranks=8)
+    size = f"{sum(p.stat().st_size for p in folder.iterdir()) / MB:.0f} MB"
+    print(f"eight Kineto traces, {size} together: load, per-rank breakdown")
     ours = bench.median("busy", folder)
     again = bench.times("busy", folder, fresh=False)
     bench.note("ours", ours, bench.peak("busy", folder))
     bench.note("ours, opened again", again)
-    bench.goal("re-opening 8 ranks, of the first opening", again.inside_s / ours.inside_s, 0.1)
+    bench.goal(f"re-opening 8 ranks ({size}), of the first opening", again.inside_s / ours.inside_s, 0.1)
     if not bench.arguments.hta_python:
         return
     theirs = bench.times("hta", folder, python=bench.arguments.hta_python)
     bench.note("HolisticTraceAnalysis", theirs, bench.peak("hta", folder, python=bench.arguments.hta_python))
     compare_breakdowns(ours.result, theirs.result)
-    bench.goal("8 ranks → breakdown, whole process, of HolisticTraceAnalysis", ours.wall_s / theirs.wall_s, 0.1)
+    what = f"8 ranks ({size}) → breakdown, whole process, of HolisticTraceAnalysis"
+    bench.goal(what, ours.wall_s / theirs.wall_s, 0.1)
 
 
 def compare_breakdowns(ours, theirs):
@@ -141,25 +143,34 @@ def compare_breakdowns(ours, theirs):
     print(f"  computing time differs by at most {max(differences):.1%}")
 
 
-def mindspore_ranks(bench):
-    """MindSpore profiles of 8 and of 1,024 ranks: ours and msprof-analyze."""
-    tool = bench.arguments.cluster_tool
-    msprof = bench.arguments.msprof_python and Path(bench.arguments.msprof_python).with_name("msprof-analyze")
-    eight = made_cluster(tool, bench.work / "cluster8", "--ranks", "8", "--steps", "20", "--layers", "8")
-    print("eight MindSpore ranks with traces: load, per-rank step breakdown")
+def eight_ranks(bench, steps):
+    """MindSpore profiles of 8 ranks: ours, from step_trace_time and from the timelines, and msprof-analyze."""
+    size = ("--ranks", "8", "--steps", str(steps), "--layers", "8")
+    eight = made_cluster(bench.arguments.cluster_tool, bench.work / f"cluster8_{steps}", *size)
+    what = f"8 ranks ({steps} steps, {folder_bytes(eight) / MB:.0f} MB) → breakdown"
+    print(what)
     ours = bench.median("steps", eight)
     bench.note("ours", ours, bench.peak("steps", eight))
     timeline = bench.median("layers", eight)
     bench.note("ours, from the timelines", timeline, bench.peak("layers", eight))
-    if msprof:
-        command = [msprof, "advisor", "all", "-d", eight, "-o", bench.work / "advisor"]
+    if bench.msprof:
+        command = [bench.msprof, "advisor", "all", "-d", eight, "-o", bench.work / "advisor"]
         theirs = time_of(command)
         bench.note("msprof-analyze advisor all", theirs, peak_bytes(command) / MB)
-        what = "8 ranks → breakdown, whole process, of msprof-analyze advisor all"
+        what += ", whole process, of msprof-analyze advisor all"
         bench.goal(what, ours.wall_s / theirs.wall_s, 0.15)
         bench.goal(f"{what}, from the timelines", timeline.wall_s / theirs.wall_s, 0.15)
+
+
+def folder_bytes(folder):
+    """Size of all files below a folder."""
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def many_ranks(bench):
+    """MindSpore profiles of 1,024 ranks: ours and msprof-analyze."""
     size = ("--ranks", "1024", "--steps", "4", "--layers", "2", "--no-trace")
-    many = made_cluster(tool, bench.work / "cluster1024", *size)
+    many = made_cluster(bench.arguments.cluster_tool, bench.work / "cluster1024", *size)
     print("1,024 MindSpore ranks: open, per-rank step breakdown")
     ours = bench.median("steps", many)
     again = bench.times("steps", many, fresh=False)
@@ -172,11 +183,11 @@ def mindspore_ranks(bench):
     )
     whole = bench.times("everything", many)
     again = bench.times("everything", many, fresh=False)
-    bench.note("ours, every table", whole, bench.peak("everything", many))
+    bench.note("ours, every table", whole)
     bench.note("ours, every table, opened again", again)
     bench.goal("re-opening 1,024 ranks, of the first opening (every table)", again.inside_s / whole.inside_s, 0.1)
-    if msprof:
-        command = [msprof, "cluster", "-m", "all", "-d", many, "-o", bench.work / "cluster_out"]
+    if bench.msprof:
+        command = [bench.msprof, "cluster", "-m", "all", "-d", many, "-o", bench.work / "cluster_out"]
         theirs = time_of(command)
         bench.note("msprof-analyze cluster -m all", theirs, peak_bytes(command) / MB)
         what = "1,024 ranks → breakdown, whole process, of msprof-analyze cluster -m all"
@@ -197,7 +208,8 @@ def main():
     parser.add_argument("--cluster-tool", type=Path, default=Path(__file__).parents[2] / "shared/tools/make_cluster.py")
     parser.add_argument("--trace-bytes", type=int, default=300 * MB)
     parser.add_argument("--large-bytes", type=int, default=2048 * MB, help="0 leaves it out")
-    parser.add_argument("--kineto-events", type=int, default=120_000, help="per rank")
+    parser.add_argument("--kineto-events", type=int, nargs="*", default=[120_000, 400_000], help="per rank")
+    parser.add_argument("--steps", type=int, nargs="*", default=[20, 100], help="of the eight MindSpore ranks")
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
@@ -206,9 +218,12 @@ def main():
     one_trace(bench)
     if arguments.large_bytes:
         large_trace(bench)
-    eight_kineto(bench)
+    for events in arguments.kineto_events:
+        eight_kineto(bench, events)
     if arguments.cluster_tool.is_file():
-        mindspore_ranks(bench)
+        for steps in arguments.steps:
+            eight_ranks(bench, steps)
+        many_ranks(bench)
     print(f"load {os.getloadavg()[0]:.1f} at the end\n\n| what | measured | goal | |\n|---|---|---|---|")
     for row in bench.rows:
         print("| " + " | ".join(row) + " |")
