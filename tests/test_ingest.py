@@ -15,7 +15,7 @@ import pytest
 import workbench as wb
 from workbench import batches
 from workbench.batches import plan_batches
-from workbench.errors import CacheWriteError, MissingTableError, UnknownContentError
+from workbench.errors import CacheWriteError, MissingTableError, UnknownContentError, WorkbenchError
 from workbench.readers.discovery import discover
 from workbench.readers.kinds import FileKind
 
@@ -84,6 +84,18 @@ def test_a_removed_cache_is_built_again_under_an_open_run(cluster, tmp_path):
     for part in (tmp_path / "cache").rglob("*.parquet"):
         part.unlink()
     assert len(run.table("step_time")) == 20
+
+
+def test_a_damaged_cache_is_built_again_or_says_how(cluster, tmp_path):
+    wb.open_run(cluster, quiet=True)
+    for manifest in (tmp_path / "cache").rglob("batches/*.json"):
+        manifest.write_text("{")
+    run = wb.open_run(cluster, quiet=True)
+    assert len(run.table("step_time")) == 20
+    for part in (tmp_path / "cache").rglob("step_time-*.parquet"):
+        part.write_bytes(part.read_bytes()[:-20])
+    with pytest.raises(WorkbenchError, match="Fix: remove .* and open the run again"):
+        run.table("step_time")
 
 
 def test_only_what_older_readers_wrote_is_removed(tmp_path, monkeypatch):

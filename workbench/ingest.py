@@ -11,6 +11,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import joblib
@@ -127,10 +128,11 @@ class Ingest:
         _remove_other_fingerprints(self._directory)
         current = {b.key for b in self._batches}
         for path in sorted((self._directory / "batches").glob("*.json")):
-            if path.stem in current:
-                self._done[path.stem] = _load_manifest(path)
-            elif time.time() - path.stat().st_mtime > STALE_SECONDS:
-                _remove_batch(path, self._directory / "parts")
+            with suppress(FileNotFoundError, msgspec.DecodeError):  # removed by another process, or damaged: read again
+                if path.stem in current:
+                    self._done[path.stem] = _load_manifest(path)
+                elif time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    _remove_batch(path, self._directory / "parts")
         self._forget_vanished()
 
     def _forget_vanished(self) -> None:

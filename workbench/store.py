@@ -102,11 +102,19 @@ def read_parts(declared: Table, parts: Sequence[Path], *, ranks: Collection[int]
 
     Raises:
         UnknownParameterError: `ranks` for a table without ranks.
+        WorkbenchError: a part is damaged.
     """
     if ranks is not None and "rank_id" not in declared.column_names:
         raise UnknownParameterError(f"Table {declared.name} has no ranks.", fix="leave out `ranks`")
     rows = None if ranks is None else pc.field("rank_id").isin(sorted(ranks))
-    return to_pandas([pq.read_table(p, columns=declared.column_names, filters=rows) for p in parts], declared)
+    try:
+        pieces = [pq.read_table(p, columns=declared.column_names, filters=rows) for p in parts]
+    except (OSError, pa.ArrowException) as error:
+        raise WorkbenchError(
+            f"A derived table is damaged: {str(error).splitlines()[0]}",
+            fix=f"remove {parts[0].parent.parent} and open the run again: it is built anew from the files",
+        ) from None
+    return to_pandas(pieces, declared)
 
 
 def to_pandas(pieces: Sequence[pa.Table], declared: Table) -> pd.DataFrame:
