@@ -94,7 +94,7 @@ def test_a_damaged_cache_is_built_again_or_says_how(cluster, tmp_path):
     assert len(run.table("step_time")) == 20
     for part in (tmp_path / "cache").rglob("step_time-*.parquet"):
         part.write_bytes(part.read_bytes()[:-20])
-    with pytest.raises(WorkbenchError, match="Fix: remove .* and open the run again"):
+    with pytest.raises(WorkbenchError, match=r"Fix: remove .* and open the run again"):
         run.table("step_time")
 
 

@@ -160,3 +160,11 @@ def test_names_cannot_break_the_page(recorded):
 
 def test_public_names_load_on_first_use():
     assert wb.open_run.__module__ == "workbench.run"
+
+
+def test_an_open_run_survives_a_change_of_folder(recorded, monkeypatch, tmp_path):
+    monkeypatch.chdir(recorded.parent)
+    run = wb.open_run(recorded.name, quiet=True)
+    monkeypatch.chdir("/")
+    assert len(run.table("training_steps")) == 6
+    assert len(run.sql("SELECT * FROM training_steps")) == 6

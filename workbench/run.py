@@ -43,7 +43,7 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
     Raises:
         UnknownContentError: nothing there that a reader knows.
     """
-    root = Path(path).expanduser()
+    root = Path(path).expanduser().absolute()  # a notebook may change its folder later
     _must_be_reachable(root)
     info = _info(root)
     wanted = cache_directory(root, is_ours=info is not None)
