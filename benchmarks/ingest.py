@@ -1,6 +1,6 @@
 """Reading traces and profiles: this project beside orjson, json, HolisticTraceAnalysis and msprof-analyze.
 
-    python benchmarks/ingest.py --work /tmp/ingest --hta-python HTA/bin/python --msprof-python MSPROF/bin/python
+    python benchmarks/ingest.py --work ingest_inputs --hta-python HTA/bin/python --msprof-python MSPROF/bin/python
 
 Everything runs in one go on the same files, each task in a process of its own, tasks taking turns. "inside" is the time
 that the task itself takes, without imports; "process" is the whole process. Memory is the peak of the process tree,
@@ -22,11 +22,13 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from ingest_inputs import kineto_trace, mindspore_trace
 from measure import peak_bytes, time_of
 
+WORK = Path(tempfile.gettempdir()) / "workbench-ingest"
 TASKS = Path(__file__).with_name("ingest_tasks.py")
 MB = 1 << 20
 
@@ -202,7 +204,7 @@ def made_cluster(tool, folder, *options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path("/tmp/workbench-ingest"), help="folder for inputs, some GB")
+    parser.add_argument("--work", type=Path, default=WORK, help="folder for inputs, some GB")
     parser.add_argument("--hta-python", help="python of an environment with HolisticTraceAnalysis")
     parser.add_argument("--msprof-python", help="python of an environment with msprof-analyze")
     parser.add_argument("--cluster-tool", type=Path, default=Path(__file__).parents[2] / "shared/tools/make_cluster.py")
