@@ -1,8 +1,14 @@
 """Fixtures shared by all tests."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True)  # the same examples in every CI run; new ones are sought at home
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -303,3 +303,11 @@ def test_real_traces(shared_dir, sample):
     assert reading.notes == []
     assert len(reading.table) == rows  # counted with json.load
     assert tuple(reading.table.loc[0, ["name", "layer", "start_ns", "duration_ns"]]) == first
+
+
+@pytest.mark.parametrize("phase", [b"Q", b"\x80", b"", b"XX"])
+def test_an_unknown_phase_is_noted(tmp_path, phase):
+    good = b'{"ph": "X", "name": "a", "ts": 1, "dur": 1}'
+    table, notes = read(tmp_path / "trace_view.json", b"[" + good + b", " + good.replace(b"X", phase) + b"]")
+    assert list(table.name) == ["a"]
+    assert "no usable phase" in notes[0].problem

@@ -40,6 +40,7 @@ SPOOL_IN_MEMORY_BYTES = 16 << 20
 ROWS_PER_GROUP = 1 << 16
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})')
 _OTHER_INTERVALS = ("B", "E", "b", "e")
+_PHASES = frozenset("BEXiICbnestfTpFSPNODMVvRc(),=")  # of the trace event format, old letters too; others are damage
 
 
 @dataclass
@@ -130,7 +131,7 @@ def _columns(chunk: Chunk, threads: Threads, losses: _Losses) -> pa.RecordBatch:
         losses.first_damaged = chunk.first_damaged
     phases = Counter(map(attrgetter("ph"), chunk.events))
     losses.other_intervals += sum(phases[p] for p in _OTHER_INTERVALS)
-    losses.timeless += phases[None]
+    losses.timeless += sum(count for phase, count in phases.items() if phase not in _PHASES)
     if phases["M"]:
         threads.learn(chunk.text)
     events = [e for e in chunk.events if e.ph == "X"]
