@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from workbench.errors import CheckpointError, MissingTableError, UnreadableFileError, WorkbenchError
+from workbench.errors import CheckpointError, MissingTableError, WorkbenchError
 from workbench.files import RunFiles
+from workbench.readers.run_directory import read_run_info
 
 EXIT_DAMAGED = 3
 EXIT_PROBLEM = 2
@@ -38,7 +37,7 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
     from workbench.probes import evaluation
 
     files = RunFiles(run_dir)
-    info = _read_info(files)
+    info = read_run_info(files.run_json)
     plan: dict[str, Any] = dict(info.get("evaluation") or {})
     name = task or plan.get("task")
     if not name:
@@ -63,20 +62,6 @@ def import_from_here() -> None:
     """Let tasks of modules in the present working directory be imported, also after a change of directory."""
     if os.getcwd() not in sys.path:
         sys.path.insert(1, os.getcwd())
-
-
-def _read_info(files: RunFiles) -> dict[str, Any]:
-    try:
-        info: dict[str, Any] = msgspec.json.decode(files.run_json.read_bytes())
-    except FileNotFoundError as error:
-        raise UnreadableFileError(
-            f"There is no {files.run_json}.", fix="name a run directory that workbench.probes.Recorder wrote"
-        ) from error
-    except msgspec.DecodeError as error:
-        raise UnreadableFileError(
-            f"{files.run_json} is damaged ({error}).", fix="restore it, or start the training's Recorder again"
-        ) from error
-    return info
 
 
 def main(argv: Sequence[str] | None = None) -> int:

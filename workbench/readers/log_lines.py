@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.log_notes import NoteBook
+from workbench.readers.text import utf16_of
 
 CHUNK_BYTES = 4 << 20
 LONGEST_LINE_BYTES = 16 << 20
@@ -143,14 +144,3 @@ def _transcoder(f: BinaryIO) -> Callable[[bytes], bytes]:
         return lambda raw: raw
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     return lambda raw: decoder.decode(raw).lstrip("\ufeff").encode()
-
-
-def utf16_of(head: bytes) -> str | None:
-    """The UTF-16 variant in which `head` is written, with or without a byte-order mark; None if it is not."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    for encoding, offset in (("utf-16-le", 1), ("utf-16-be", 0)):
-        high, low = head[offset::2], head[1 - offset :: 2]
-        if len(high) >= 8 and high.count(0) > 0.8 * len(high) and low.count(0) < 0.1 * len(low):
-            return encoding
-    return None

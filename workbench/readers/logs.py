@@ -20,12 +20,13 @@ from workbench.readers import (
     log_torch,
 )
 from workbench.readers.kinds import FileContext, FileKind
-from workbench.readers.log_lines import Line, LogLines, utf16_of
+from workbench.readers.log_lines import Line, LogLines
 from workbench.readers.log_messages import MESSAGE_KINDS
 from workbench.readers.log_notes import NoteBook
 from workbench.readers.log_prefix import rank_of_place, split_prefix
 from workbench.readers.log_rows import NO_INT, LogRows
 from workbench.readers.log_tables import to_tables
+from workbench.readers.text import utf16_of
 from workbench.tables import Reading
 
 __all__ = ["KINDS", "MESSAGE_KINDS", "read_log"]

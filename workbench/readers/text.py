@@ -49,7 +49,7 @@ def normalise_bytes(data: Buffer, file: str) -> tuple[Buffer, list[Note]]:
     head = bytes(data[:4096])
     if head.startswith(codecs.BOM_UTF8):
         data = bytes(data[3:])
-    elif encoding := _utf16(head):
+    elif encoding := utf16_of(head):
         data = bytes(data).decode(encoding, "replace").lstrip("\ufeff").encode()
     nul = data.find(b"\0")
     if nul >= 0:
@@ -69,7 +69,7 @@ def normalise_bytes(data: Buffer, file: str) -> tuple[Buffer, list[Note]]:
     return data, notes
 
 
-def _utf16(head: bytes) -> str | None:
+def utf16_of(head: bytes) -> str | None:
     """The UTF-16 variant of a text that begins with `head`, also without a byte-order mark."""
     if head.startswith(UTF16_BOMS):
         return "utf-16"
