@@ -27,6 +27,7 @@ from workbench.findings import device_steps as step_rules
 from workbench.findings import kernels as kernel_rules
 from workbench.findings.finding import Finding
 from workbench.findings.pricing import priced
+from workbench.findings.rule import Rule
 
 TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events")
 
@@ -89,3 +90,6 @@ def _last_backward(kernels: pd.DataFrame, collectives: pd.DataFrame) -> float:
     )
     per_step = rows[is_backward].groupby(["rank_id", "step"])["duration_us"].sum()
     return float(per_step.median()) / (micro_batches(collectives) or 1) if len(per_step) else 0.0
+
+
+RULES: tuple[Rule, ...] = (Rule(needs=(), uses=TABLES, find=find_cluster_causes),)

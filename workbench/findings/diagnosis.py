@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 from workbench.analyses.training import until_step
 from workbench.findings import cluster, evaluation, memory, step_time, training
 from workbench.findings.finding import SEVERITIES, Finding
+from workbench.findings.rule import Rule, Tables
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.run import Run, open_run
 
@@ -23,62 +24,10 @@ CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "cul
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
 COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
 CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
-Tables = Mapping[str, pd.DataFrame]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """A rule and the tables that it takes; without the `needs` it does not run, `uses` may be missing."""
-
-    needs: tuple[str, ...]
-    find: Callable[[Tables], list[Finding]]
-    uses: tuple[str, ...] = ()
-
-
-RULES: tuple[Rule, ...] = (
-    Rule(needs=("training_steps",), find=lambda t: training.find_loss_not_finite(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: training.find_loss_spike(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: training.find_fp16_overflow(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: training.find_memory_leak(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: step_time.find_data_starved(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: step_time.find_slow_rank(t["training_steps"])),
-    Rule(
-        needs=("training_steps",),
-        uses=("events",),
-        find=lambda t: step_time.find_stall_steps(t["training_steps"], t.get("events")),
-    ),
-    Rule(
-        needs=("training_steps",),
-        uses=("events",),
-        find=lambda t: step_time.find_recompile(t["training_steps"], t.get("events")),
-    ),
-    Rule(
-        needs=("training_steps", "events"),
-        find=lambda t: step_time.find_checkpoint_stall(t["training_steps"], t["events"]),
-    ),
-    Rule(
-        needs=("training_steps", "events"),
-        find=lambda t: step_time.find_evaluation_interference(t["training_steps"], t["events"]),
-    ),
-    Rule(
-        needs=("memory_timeline",),
-        uses=("tensor_lifetimes",),
-        find=lambda t: memory.find_fragmentation(t["memory_timeline"], t.get("tensor_lifetimes")),
-    ),
-    Rule(
-        needs=("memory_timeline", "kernels"),
-        uses=("tensor_lifetimes",),
-        find=lambda t: memory.find_memory_leak(t["memory_timeline"], t["kernels"], t.get("tensor_lifetimes")),
-    ),
-    Rule(
-        needs=("memory_timeline", "settings"),
-        uses=("tensor_lifetimes",),
-        find=lambda t: memory.find_stage_imbalance(t["memory_timeline"], t["settings"], t.get("tensor_lifetimes")),
-    ),
-    Rule(needs=(), uses=cluster.TABLES, find=cluster.find_cluster_causes),
-    Rule(needs=("eval_samples",), find=lambda t: evaluation.find_subset_regression(t["eval_samples"])),
-    Rule(needs=("eval_samples",), find=lambda t: evaluation.find_checkpoint_without_loss(t["eval_samples"])),
-)
+TOPICS = (training, step_time, memory, cluster, evaluation)  # modules of rules
+RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from workbench.analyses.evaluation import (
     subset_metrics,
 )
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity, Steps
+from workbench.findings.rule import Rule
 
 CHANGE_WARNING_NATS = 0.01  # 1 % of perplexity: smaller changes are real and do not matter
 CHANGE_CRITICAL_NATS = 0.10
@@ -86,3 +87,9 @@ def _regression(row: dict, whole: pd.DataFrame, checkpoint: str, steps: pd.Serie
         ),
         rules_out=(RuledOut(cause="noise", because=f"the interval excludes 0 and p = {row['p_holm']:.2g}"),),
     )  # fmt: skip
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(needs=("eval_samples",), find=lambda t: find_subset_regression(t["eval_samples"])),
+    Rule(needs=("eval_samples",), find=lambda t: find_checkpoint_without_loss(t["eval_samples"])),
+)

@@ -16,6 +16,7 @@ from workbench.analyses.memory import (
     step_starts,
 )
 from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
+from workbench.findings.rule import Rule
 
 UNUSED_SHARE_WARNING = 0.15  # of the pool beyond what a pool of whole growth blocks needs; growth alone gives below 0.1
 UNUSED_SHARE_CRITICAL = 0.4
@@ -223,3 +224,22 @@ def _imbalance(
         culprit=Culprit(rank=rank_id, stage=stage),
         evidence=tuple(facts),
     )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        needs=("memory_timeline",),
+        uses=("tensor_lifetimes",),
+        find=lambda t: find_fragmentation(t["memory_timeline"], t.get("tensor_lifetimes")),
+    ),
+    Rule(
+        needs=("memory_timeline", "kernels"),
+        uses=("tensor_lifetimes",),
+        find=lambda t: find_memory_leak(t["memory_timeline"], t["kernels"], t.get("tensor_lifetimes")),
+    ),
+    Rule(
+        needs=("memory_timeline", "settings"),
+        uses=("tensor_lifetimes",),
+        find=lambda t: find_stage_imbalance(t["memory_timeline"], t["settings"], t.get("tensor_lifetimes")),
+    ),
+)

@@ -14,6 +14,7 @@ from workbench.analyses.step_time import (
     timed_steps,
 )
 from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
+from workbench.findings.rule import Rule
 
 WAIT_SHARE_WARNING = 0.10
 WAIT_SHARE_CRITICAL = 0.30
@@ -263,3 +264,27 @@ def _largest_share(training_steps: pd.DataFrame, events: pd.DataFrame, part: str
         return 0.0, 0.0, 0
     worst = shares.loc[shares["share"].idxmax()]
     return float(worst["share"]), float(worst["total_us"]), int(worst["rank_id"])
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(needs=("training_steps",), find=lambda t: find_data_starved(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: find_slow_rank(t["training_steps"])),
+    Rule(
+        needs=("training_steps",),
+        uses=("events",),
+        find=lambda t: find_stall_steps(t["training_steps"], t.get("events")),
+    ),
+    Rule(
+        needs=("training_steps",),
+        uses=("events",),
+        find=lambda t: find_recompile(t["training_steps"], t.get("events")),
+    ),
+    Rule(
+        needs=("training_steps", "events"),
+        find=lambda t: find_checkpoint_stall(t["training_steps"], t["events"]),
+    ),
+    Rule(
+        needs=("training_steps", "events"),
+        find=lambda t: find_evaluation_interference(t["training_steps"], t["events"]),
+    ),
+)

@@ -7,6 +7,7 @@ import pandas as pd
 
 from workbench.analyses.training import MEMORY_BLOCKS, job_steps, level_at, memory_growth, spikes
 from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
+from workbench.findings.rule import Rule
 
 LISTED_STEPS = 20
 SPIKE_STEPS_WARNING = 3  # a jump of one or two batches that heals is worth a look, not an alarm
@@ -154,3 +155,11 @@ def _leak(row: dict[str, object], ranks: int) -> Finding:
 
 def _steps(steps: pd.Series) -> Steps:
     return Steps(first=int(steps.iloc[0]), last=int(steps.iloc[-1]), list=tuple(int(s) for s in steps[:LISTED_STEPS]))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(needs=("training_steps",), find=lambda t: find_loss_not_finite(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: find_loss_spike(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: find_fp16_overflow(t["training_steps"])),
+    Rule(needs=("training_steps",), find=lambda t: find_memory_leak(t["training_steps"])),
+)
