@@ -55,7 +55,7 @@ def find_unfused_allreduce(latency: pd.DataFrame, steps: pd.DataFrame) -> list[F
         found.append(
             Finding(
                 cause="unfused_allreduce",
-                playbook="T5",
+                playbook="T4",
                 severity=severity_of(saves_us, _wall(steps)),
                 confidence="high",
                 title=f"{row['per_step']:,.0f} {row['op_type']} operations per step of "
@@ -94,7 +94,7 @@ def find_no_overlap(overlap: pd.DataFrame, steps: pd.DataFrame, *, backward_us: 
     return [
         Finding(
             cause="no_overlap",
-            playbook="T5",
+            playbook="T4",
             severity=severity_of(saves_us, _wall(steps)),
             confidence="high",
             title=f"None of the {count:.0f} gradient collectives per step ({transfer_us / 1e3:.1f} ms) runs "
@@ -142,7 +142,7 @@ def find_pipeline_bubble(steps: pd.DataFrame, stages: pd.DataFrame, micro: int |
         Finding(
             cause="pipeline_bubble",
             sub_cause="few_micro_batches",
-            playbook="T5",
+            playbook="T4",
             severity=severity_of(saves_us, _wall(steps)),
             confidence="high",
             title=f"{micro} micro-batches do not fill {count} pipeline stages: stages wait "
@@ -188,7 +188,7 @@ def _slow_link(row: pd.Series, slow: int, links: int, steps: pd.DataFrame) -> Fi
     saves_us = exposed_saving(steps, transfer_us=max(transfer_us, excess_us), gone_us=excess_us, operations=2)
     return Finding(
         cause="slow_link",
-        playbook="T5",
+        playbook="T4",
         severity=severity_of(saves_us, wall_us),
         confidence="high" if row["steps"] > 1 else "medium",
         title=f"Link {link} moves {speed / 1e9:.1f} GB/s, its peers {peers / 1e9:.1f} GB/s; "

@@ -71,7 +71,7 @@ def find_slow_op(ratios: pd.DataFrame, devices: pd.DataFrame, *, wall_us: float)
         found.append(
             Finding(
                 cause="slow_op",
-                playbook="T3",
+                playbook="T2",
                 severity=severity_of(cost_us, wall_us),
                 confidence="high",
                 title=f"{op_type} takes {worst['beyond']:.2f} times as long on rank {rank} as on its peers, "
@@ -116,7 +116,7 @@ def find_small_ops(short: pd.DataFrame, steps: pd.DataFrame, totals: pd.DataFram
     return [
         Finding(
             cause="small_ops",
-            playbook="T3",
+            playbook="T2",
             severity=severity_of(saves_us, wall_us),
             confidence="high",
             title=f"{row['short_per_step']:,.0f} of {row['per_step']:,.0f} kernels per step run less than 10 us; the "
