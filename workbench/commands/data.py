@@ -1,0 +1,44 @@
+"""`workbench data ...`: the data side of a training: profile and tune its pipeline.
+
+A module of `workbench.commands` with SUBCOMMANDS of this group is named in MODULES.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from workbench.commands import data_profile
+from workbench.commands.command import Command
+
+MODULES = (data_profile,)
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    subparsers = parser.add_subparsers(dest="data_command", metavar="WHAT", required=True)
+    for command in (command for module in MODULES for command in module.SUBCOMMANDS):
+        sub = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.summary[0].upper() + command.summary[1:] + ".",
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(sub)
+        sub.set_defaults(run_data_command=command.run)
+
+
+def run_data(arguments: argparse.Namespace) -> int:
+    """Run the chosen subcommand; return its exit status."""
+    status: int = arguments.run_data_command(arguments)
+    return status
+
+
+COMMANDS = (
+    Command(
+        name="data",
+        summary="the data of a training: profile its pipeline, find what holds it back, tune it",
+        examples=tuple(example for module in MODULES for command in module.SUBCOMMANDS for example in command.examples),
+        add_arguments=_add_data,
+        run=run_data,
+    ),
+)
