@@ -41,6 +41,16 @@ def test_numbers_stay_numbers_where_ranks_of_the_group_are_unknown():
     assert not found["is_global"].any()
 
 
+def test_transfers_without_a_group_keep_the_numbers_that_the_file_gives():
+    rows = links([(0, 1, 1, 0, 4 * MB, 40)]).assign(
+        group_id=pd.array([pd.NA], "string"), src_rank=pd.array([1], "Int64"), dst_rank=pd.array([0], "Int64")
+    )
+    nameless = GROUP.assign(group_id=pd.array([pd.NA, pd.NA], "string"))
+    found = link_bandwidths(rows, nameless)
+    assert found[["src_rank", "dst_rank"]].to_numpy().tolist() == [[1, 0]]
+    assert not found["is_global"].any()
+
+
 def test_one_stalled_step_is_not_a_slow_link():
     rows = [(4, s, 0, 1, 4 * MB, 4000 if s == 2 else 40) for s in range(5)] + [
         (6, s, 1, 0, 4 * MB, 40) for s in range(5)

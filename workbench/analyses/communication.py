@@ -166,7 +166,7 @@ def _global(rows: pd.DataFrame, members: dict[str, list[int]]) -> pd.DataFrame:
     known = rows["is_global"].fillna(False).astype(bool)
     highest = rows[["src_rank", "dst_rank"]].max(axis=1).groupby(rows["group_id"]).transform("max")
     size = rows["group_id"].map({g: len(m) for g, m in members.items()}).fillna(0)
-    can = ~known & (highest < size)
+    can = ~known & (highest < size).fillna(False).astype(bool)  # a transfer without a group has no highest number
     lookup = {(g, n): rank for g, m in members.items() for n, rank in enumerate(m)}
     columns = {}
     for column in ("src_rank", "dst_rank"):
