@@ -11,7 +11,7 @@ EVALUATOR = "stand_in_evaluator"
 PARAMETERS = 'run_path = "."\ncheckpoint = ""\nfindings_path = "findings.json"'
 FINDINGS_CELL = """
 from workbench.findings.finding import Finding
-from workbench.report import save_findings
+from workbench.reporting.report import save_findings
 found = [
     Finding(cause="loss_spike", playbook="T1", severity="info", confidence="low", title="A small thing.", fix="Wait.",
             source="test"),

@@ -20,7 +20,7 @@ HOMES = {  # library -> folders and modules (below workbench/) that may import i
     "mindspore": ("probes/",),
     "altair": ("charts/", "widgets/"),
     "ipywidgets": ("widgets/",),
-    "papermill": ("report.py", "execution.py"),
+    "papermill": ("reporting/report.py", "reporting/execution.py"),
     "duckdb": ("store.py",),
     "joblib": ("ingest.py",),
 }

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.made_run import made_samples, made_steps, write_run
-from workbench.report import read_findings, render_report
+from workbench.reporting.report import read_findings, render_report
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 ALL = sorted(p for p in NOTEBOOKS.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)

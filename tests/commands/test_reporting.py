@@ -1,4 +1,4 @@
-"""`workbench report` and `workbench alert`: what they print and how they end. `watch` is in tests/test_watch.py."""
+"""`workbench report` and `workbench alert`: what they print and how they end. For `watch` see tests/reporting."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 import pytest
 
 import workbench as wb
-from workbench.report import render_report
+from workbench.reporting.report import render_report
 from workbench.widgets import memory_sections as sections
 from workbench.widgets.sections import Text
 

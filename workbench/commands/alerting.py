@@ -21,8 +21,8 @@ def _add_alert(parser: argparse.ArgumentParser) -> None:
 
 def run_alert(arguments: argparse.Namespace) -> int:
     """Send a test alert, or list the alerts of a run; 1 when the webhook did not take the test."""
-    from workbench.alerts import raised_alerts, send_test_alert, webhook_address
-    from workbench.archive import reports_of
+    from workbench.reporting.alerts import raised_alerts, send_test_alert, webhook_address
+    from workbench.reporting.archive import reports_of
 
     reports = reports_of(arguments.run_path, arguments.reports)
     if not arguments.test:

@@ -27,9 +27,9 @@ def _add_rehearse(parser: argparse.ArgumentParser) -> None:
 
 def run_rehearse(arguments: argparse.Namespace) -> int:
     """Rehearse, then say what was found and where everything is."""
-    from workbench.alerts import webhook_address
     from workbench.rehearse import free_run_dir, rehearse
-    from workbench.watch import WatchOptions
+    from workbench.reporting.alerts import webhook_address
+    from workbench.reporting.watch import WatchOptions
 
     _check_numbers(arguments)
     run_dir = arguments.run or free_run_dir(Path("runs/demo"))

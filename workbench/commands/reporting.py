@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.commands.command import Command
 
 if TYPE_CHECKING:
-    from workbench.watch import WatchOptions
+    from workbench.reporting.watch import WatchOptions
 
 EXIT_NOT_ALL_COMPLETE = 1
 EXIT_TERMINATED = 143
@@ -49,7 +49,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 
 def run_watch(arguments: argparse.Namespace) -> int:
     """Report on each checkpoint as it appears."""
-    from workbench.watch import watch
+    from workbench.reporting.watch import watch
 
     signal.signal(signal.SIGTERM, _end)
     with _status_line() as status:
@@ -72,8 +72,8 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 def run_report(arguments: argparse.Namespace) -> int:
     """Report on checkpoints now; 1 when a report is not complete."""
     from workbench.errors import UnknownParameterError
-    from workbench.report_index import refresh_index
-    from workbench.watch import report
+    from workbench.reporting.report_index import refresh_index
+    from workbench.reporting.watch import report
 
     if arguments.index_only:
         print(f"The overview is in {refresh_index(arguments.reports)}")
@@ -92,9 +92,9 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace, status: _StatusLine) -> WatchOptions:
-    from workbench.alerts import webhook_address
-    from workbench.checkpoint_report import EVALUATOR, default_notebook
-    from workbench.watch import WatchOptions
+    from workbench.reporting.alerts import webhook_address
+    from workbench.reporting.checkpoint_report import EVALUATOR, default_notebook
+    from workbench.reporting.watch import WatchOptions
 
     return WatchOptions(
         notebook=arguments.notebook or default_notebook(),

@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from workbench.archive import ReportRecord, RunReports
-from workbench.claims import take_claim
 from workbench.errors import UnknownParameterError, UnreadableFileError, WorkbenchError
 from workbench.files import RunFiles, append_json_lines
 from workbench.readers.kinds import FileContext
 from workbench.readers.records import read_json_lines
+from workbench.reporting.archive import ReportRecord, RunReports
+from workbench.reporting.claims import take_claim
 
 log = logging.getLogger(__name__)
 WEBHOOK_VARIABLE = "WORKBENCH_ALERT_WEBHOOK"

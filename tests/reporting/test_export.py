@@ -14,7 +14,7 @@ from offline_page import OfflinePage
 
 from workbench.charts.theme import static_bundle
 from workbench.errors import UnreadableFileError
-from workbench.export import MAX_PAGE_BYTES, export_html
+from workbench.reporting.export import MAX_PAGE_BYTES, export_html
 
 NASTY = '</script><script>alert("x")</script><img src=x onerror=alert(1)> 试验'
 

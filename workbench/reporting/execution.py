@@ -1,6 +1,7 @@
-"""The program that runs one notebook: `python -m workbench.execution JOB`, JOB being a JSON object.
+"""The program that runs one notebook: `python -m workbench.reporting.execution JOB`, JOB being a JSON object.
 
-Started by `workbench.report`; it holds papermill and the kernel, and takes both with it when it ends or is killed.
+Started by `workbench.reporting.report`; it holds papermill and the kernel, and takes both with it
+when it ends or is killed.
 """
 
 # ruff: noqa: E402 - one package is left out before what would import it
@@ -22,9 +23,9 @@ import papermill
 from jupyter_client.manager import AsyncKernelManager
 
 from workbench.errors import UnknownParameterError, WorkbenchError
-from workbench.export import export_html
 from workbench.processes import die_with_parent
-from workbench.report import EXIT_NOTEBOOK_RAISED, EXIT_UNKNOWN_PARAMETER, Failure
+from workbench.reporting.export import export_html
+from workbench.reporting.report import EXIT_NOTEBOOK_RAISED, EXIT_UNKNOWN_PARAMETER, Failure
 
 CHARTS_VARIABLE = "WORKBENCH_CHARTS"  # read by workbench.charts.theme, which would cost a second to import here
 NICENESS = 10  # a report must not slow the training beside it down
@@ -32,7 +33,7 @@ EXIT_FAILED = 1
 
 
 class Job(msgspec.Struct):
-    """What to run: the fields that `workbench.report.run_notebook` fills."""
+    """What to run: the fields that `workbench.reporting.report.run_notebook` fills."""
 
     notebook: str
     output: str

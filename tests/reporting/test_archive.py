@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.archive import ReportRecord, RunReports, RunState, folder_name, remove_abandoned, reports_of
 from workbench.errors import UnknownContentError, WorkbenchError
 from workbench.processes import this_process
+from workbench.reporting.archive import ReportRecord, RunReports, RunState, folder_name, remove_abandoned, reports_of
 
 
 def _record(name: str = "m-1_2", **changes: object) -> ReportRecord:

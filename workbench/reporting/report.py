@@ -18,7 +18,7 @@ from workbench.findings.finding import Finding
 from workbench.processes import Outcome, run_child
 
 FINDINGS_SCHEMA = 1
-EXECUTION_MODULE = "workbench.execution"  # by name: it imports papermill and a kernel, which a watcher needs not hold
+EXECUTION_MODULE = "workbench.reporting.execution"  # by name: a watcher needs no papermill
 EXIT_UNKNOWN_PARAMETER = 4
 EXIT_NOTEBOOK_RAISED = 5
 

@@ -13,14 +13,14 @@ from reporting_parts import FINDINGS_CELL, make_notebook
 
 from workbench.charts.theme import TARGET_VARIABLE
 from workbench.errors import ReportFailedError, UnknownParameterError, UnreadableFileError
-from workbench.execution import CHARTS_VARIABLE
 from workbench.findings.finding import Finding
-from workbench.report import read_findings, render_report, run_notebook, save_findings
+from workbench.reporting.execution import CHARTS_VARIABLE
+from workbench.reporting.report import read_findings, render_report, run_notebook, save_findings
 
 CALLER = """
 import sys
 from pathlib import Path
-from workbench.report import render_report
+from workbench.reporting.report import render_report
 render_report(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
@@ -113,7 +113,7 @@ def test_a_notebook_saves_findings(tmp_path):
 
 def test_two_notebooks_at_once_do_not_disturb_each_other(tmp_path):
     notebook = make_notebook(tmp_path / "n.ipynb", "print(checkpoint)")
-    code = "import sys; from pathlib import Path; from workbench.report import render_report; "
+    code = "import sys; from pathlib import Path; from workbench.reporting.report import render_report; "
     code += "render_report(Path(sys.argv[1]), Path(sys.argv[2]), checkpoint=sys.argv[2])"
     outputs = [tmp_path / f"{i}.ipynb" for i in range(3)]
     callers = [subprocess.Popen([sys.executable, "-c", code, notebook, o], env=os.environ) for o in outputs]

@@ -22,7 +22,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from workbench.errors import UnreadableFileError
 from workbench.files import write_atomic
-from workbench.pages import escape, page
+from workbench.reporting.pages import escape, page
 
 MAX_PAGE_BYTES = 3_000_000
 VEGA_LITE = re.compile(r"application/vnd\.vegalite\.v(\d+)\+json$")

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from workbench import claims
-from workbench.claims import KEPT_S, LEASE_S, clean_claims, take_claim
+from workbench.reporting import claims
+from workbench.reporting.claims import KEPT_S, LEASE_S, clean_claims, take_claim
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from workbench.claims import take_claim
+from workbench.reporting.claims import take_claim
 assert take_claim(Path(sys.argv[1]), "c") is not None
 print("held", flush=True)
 time.sleep(60)

@@ -8,8 +8,10 @@ import time
 
 import pytest
 
-from workbench import alerts
-from workbench.alerts import (
+from workbench.errors import UnknownParameterError
+from workbench.files import append_json_lines
+from workbench.reporting import alerts
+from workbench.reporting.alerts import (
     WEBHOOK_VARIABLE,
     Alert,
     LossWatch,
@@ -19,10 +21,8 @@ from workbench.alerts import (
     send_test_alert,
     webhook_address,
 )
-from workbench.archive import ReportRecord, RunReports, TopFinding
-from workbench.claims import take_claim
-from workbench.errors import UnknownParameterError
-from workbench.files import append_json_lines
+from workbench.reporting.archive import ReportRecord, RunReports, TopFinding
+from workbench.reporting.claims import take_claim
 
 
 @pytest.fixture

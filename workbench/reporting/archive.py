@@ -25,11 +25,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from workbench.claims import clean_claims, take_claim
 from workbench.errors import UnknownContentError, WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.processes import Owner, this_process
 from workbench.readers.checkpoints import read_info
+from workbench.reporting.claims import clean_claims, take_claim
 
 RECORD_SCHEMA = 1
 FOREIGN_SCRATCH_S = 86_400.0  # unfinished work of another host, which cannot be asked whether it lives

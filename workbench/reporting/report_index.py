@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from workbench.archive import ReportRecord, RunReports, RunState, Score, Waiting, all_runs
 from workbench.files import write_atomic
-from workbench.pages import badge, escape, page
+from workbench.reporting.archive import ReportRecord, RunReports, RunState, Score, Waiting, all_runs
+from workbench.reporting.pages import badge, escape, page
 
 METRIC = "perplexity"  # of the columns per subset; the loss is its logarithm and stands in the cell's title
 MAX_SUBSETS = 8  # columns; more would not fit on a screen, all are in the reports

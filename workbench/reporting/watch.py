@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.alerts import LossWatch, alerts_of_report, raise_alerts
-from workbench.archive import ReportRecord, RunReports, RunState, Waiting, remove_abandoned, reports_of
-from workbench.checkpoint_report import EVALUATOR, Reporter, default_notebook, held_folder, is_out_of_space
 from workbench.errors import CheckpointError, WorkbenchError
 from workbench.readers.checkpoints import Checkpoint, choose_checkpoint, find_checkpoints, read_info
-from workbench.report_index import folder_state, refresh_index
-from workbench.run_progress import Settling, training_is_over
+from workbench.reporting.alerts import LossWatch, alerts_of_report, raise_alerts
+from workbench.reporting.archive import ReportRecord, RunReports, RunState, Waiting, remove_abandoned, reports_of
+from workbench.reporting.checkpoint_report import EVALUATOR, Reporter, default_notebook, held_folder, is_out_of_space
+from workbench.reporting.report_index import folder_state, refresh_index
+from workbench.reporting.run_progress import Settling, training_is_over
 
 POLL_S = 2.0
 SETTLE_S = 3.0

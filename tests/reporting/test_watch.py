@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from reporting_parts import CKPT, EVALUATOR, end_run, make_notebook, make_run
 
-from workbench import checkpoint_report
-from workbench import watch as watch_module
-from workbench.archive import RunReports
-from workbench.claims import take_claim
 from workbench.errors import CheckpointError, ReportFailedError, UnknownContentError, WorkbenchError
 from workbench.processes import Outcome
 from workbench.readers.checkpoints import Checkpoint
-from workbench.report import Failure, Rendering
-from workbench.run_progress import Settling, training_is_over
-from workbench.watch import WatchOptions, report, watch
+from workbench.reporting import checkpoint_report
+from workbench.reporting import watch as watch_module
+from workbench.reporting.archive import RunReports
+from workbench.reporting.claims import take_claim
+from workbench.reporting.report import Failure, Rendering
+from workbench.reporting.run_progress import Settling, training_is_over
+from workbench.reporting.watch import WatchOptions, report, watch
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)

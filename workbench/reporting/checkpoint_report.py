@@ -20,8 +20,6 @@ from typing import Any, Literal
 import msgspec
 
 from workbench import __version__
-from workbench.archive import ReportRecord, RunReports, Score, TopFinding
-from workbench.claims import Claim, take_claim
 from workbench.errors import ReportFailedError, UnknownContentError, UnreadableFileError
 from workbench.files import RunFiles, share_dir, write_atomic, write_json_atomic
 from workbench.findings.finding import SEVERITIES
@@ -30,7 +28,9 @@ from workbench.readers.checkpoint_files import find_damage
 from workbench.readers.checkpoints import Checkpoint, file_sha256, read_info
 from workbench.readers.kinds import FileContext
 from workbench.readers.records import read_json_lines
-from workbench.report import read_findings, run_notebook
+from workbench.reporting.archive import ReportRecord, RunReports, Score, TopFinding
+from workbench.reporting.claims import Claim, take_claim
+from workbench.reporting.report import read_findings, run_notebook
 
 EVALUATOR = "workbench.probes.evaluate"
 EXIT_DAMAGED = 3  # of the evaluator: the checkpoint is damaged or does not fit

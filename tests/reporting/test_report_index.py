@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from workbench import report_index
-from workbench.archive import ReportRecord, RunReports, RunState, Score, TopFinding, Waiting
-from workbench.report_index import index_html, refresh_index
+from workbench.reporting import report_index
+from workbench.reporting.archive import ReportRecord, RunReports, RunState, Score, TopFinding, Waiting
+from workbench.reporting.report_index import index_html, refresh_index
 
 NASTY = "<script>alert(1)</script>\"'&"
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from offline_page import OfflinePage
 
-from workbench.archive import RunReports
-from workbench.report import read_findings
+from workbench.reporting.archive import RunReports
+from workbench.reporting.report import read_findings
 
 KILLS, SEED = 50, 20
 CHECKPOINTS = 8

@@ -1,0 +1,1 @@
+"""From a checkpoint to an archived report: watch, claim, evaluate, run the notebook, export, index, alert."""
