@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from workbench.analyses.gradients import gradients_ready
 from workbench.analyses.pipeline_schedule import passes_by_stage, pipeline_step_us
+from workbench.analyses.profile_operations import profile_replay
 from workbench.analyses.replay import Replay
 from workbench.analyses.statistics import FloatArray
 
@@ -24,11 +26,20 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class StepModel:
-    """Replays of the same operations: as recorded, and with gradients reduced as soon as they are there."""
+    """The operations of a profile and their replay; `links` is table `links`, or None."""
 
-    recorded: Replay
-    overlapped: Replay
+    profile: pd.DataFrame  # as `profile_operations` returns
     links: pd.DataFrame | None
+
+    @cached_property
+    def recorded(self) -> Replay:
+        """The replay of what needs what as the profile shows it."""
+        return profile_replay(self.profile)
+
+    @cached_property
+    def overlapped(self) -> Replay:
+        """The replay of the same operations with gradients reduced as soon as they are there."""
+        return profile_replay(self.profile, overlapped=True)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.event_graph import IntArray
 from workbench.analyses.gradients import gradients_ready
 from workbench.analyses.replay import Replay, lane_order, prepare
 from workbench.errors import UnknownContentError
@@ -87,17 +88,13 @@ def kernels_needed(operations: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per communication operation, indexed like `operations`: kernels (the fewest that were finished at its
-        One row per communication operation, indexed like `operations`: kernels (the fewest that were finished at its
         start, over all ranks and steps of the program), is_tight (on such a rank and step its queue was idle before, so
         it did wait for the last of them; where False it may need fewer).
     """
     compute = operations[operations["role"] == "compute"]
     others = operations[operations["role"] != "compute"]
-    ends = {key: part["end_us"].to_numpy() for key, part in compute.groupby(PLACE)}
     start = others["end_us"] - others["duration_us"]
-    empty = np.array([])
-    places = list(zip(others["rank_id"], others["step"], strict=True))
-    done = [int(np.searchsorted(ends.get(p, empty), s + TOLERANCE_US)) for p, s in zip(places, start, strict=True)]
+    done = _ended_before(compute, others[PLACE], start + TOLERANCE_US)
     queue = others["end_us"].groupby([others["rank_id"], others["step"], others["lane"]]).shift().fillna(-np.inf)
     frame = pd.DataFrame({"kernels": done, "was_idle": start > queue + TOLERANCE_US}, index=others.index)
     key = [others["program"], others["lane"], others["ordinal"]]
@@ -174,7 +171,7 @@ def _heads(table: pd.DataFrame, step_time: pd.DataFrame | None) -> pd.Series:
 def _kernel_before(operations: pd.DataFrame, overlapped: bool) -> pd.DataFrame:
     """Communication needs the last of the kernels that it needs."""
     if (operations["role"] == "compute").all():
-        return _pairs([], [])
+        return pd.DataFrame({"operation": [], "needs": []}, dtype="int64")
     needed = kernels_needed(operations)
     ready = gradients_ready(operations)["ready_kernels"].reindex(needed.index)
     count = needed["kernels"].where(needed["is_tight"] & (not overlapped), np.fmin(needed["kernels"], ready))
@@ -190,22 +187,32 @@ def _with_kernel(operations: pd.DataFrame, wanted: pd.DataFrame) -> pd.DataFrame
 
 def _communication_before(operations: pd.DataFrame) -> pd.DataFrame:
     """A kernel that started after a gap needs the communication that ended last in it, if that was just before."""
-    pairs: tuple[list[int], list[int]] = ([], [])
-    waited = operations[operations["role"].isin(["collective", "receive"])]
-    by_place = {key: part.sort_values("end_us") for key, part in waited.groupby(PLACE)}
+    waited = operations[operations["role"].isin(["collective", "receive"])].sort_values([*PLACE, "end_us"])
     compute = operations[operations["role"] == "compute"]
     start = compute["end_us"] - compute["duration_us"]
     idle = start - compute.groupby(PLACE)["end_us"].shift().fillna(-np.inf)
-    for key, kernels in compute[idle > TOLERANCE_US].groupby(PLACE):
-        if key not in by_place:
-            continue
-        ends = by_place[key]["end_us"].to_numpy()
-        last = np.searchsorted(ends, start[kernels.index] + TOLERANCE_US) - 1
-        after = start[kernels.index].to_numpy() - ends[last]
-        found = (last >= 0) & (after <= np.minimum(idle[kernels.index].to_numpy() + TOLERANCE_US, RELEASE_US))
-        pairs[0].extend(kernels.index[found])
-        pairs[1].extend(by_place[key].index[last[found]])
-    return _pairs(*pairs)
+    gaps = compute[idle > TOLERANCE_US]
+    if waited.empty or gaps.empty:
+        return pd.DataFrame({"operation": [], "needs": []}, dtype="int64")
+    start, idle = start[gaps.index], idle[gaps.index]
+    ended = _ended_before(waited, gaps[PLACE], start + TOLERANCE_US)
+    first = waited.reset_index(drop=True).reset_index().groupby(PLACE)["index"].min()
+    last = gaps[PLACE].join(first.rename("first"), on=PLACE)["first"].fillna(0).to_numpy(dtype=np.int64) + ended - 1
+    after = start.to_numpy() - waited["end_us"].to_numpy()[last]
+    found = (ended > 0) & (after <= np.minimum(idle.to_numpy() + TOLERANCE_US, RELEASE_US))
+    return pd.DataFrame({"operation": gaps.index[found], "needs": waited.index[last[found]]}, dtype="int64")
+
+
+def _ended_before(operations: pd.DataFrame, places: pd.DataFrame, time_us: pd.Series) -> IntArray:
+    """How many operations of the same rank and step had ended before each time."""
+    place = pd.concat([operations[PLACE], places], ignore_index=True).groupby(PLACE).ngroup().to_numpy(dtype=np.int64)
+    time = np.rint(np.concatenate([operations["end_us"], time_us]) * 1e3).astype(np.int64)
+    time -= time.min(initial=0)
+    key = place * (time.max(initial=0) + 1) + time  # one axis, places one after the other
+    ends = np.sort(key[: len(operations)])
+    before = np.searchsorted(ends, key[len(operations) :])
+    done: IntArray = before - np.searchsorted(ends, place[len(operations) :] * (time.max(initial=0) + 1))
+    return done
 
 
 def _step_before(operations: pd.DataFrame, within: pd.DataFrame) -> pd.DataFrame:
@@ -216,7 +223,3 @@ def _step_before(operations: pd.DataFrame, within: pd.DataFrame) -> pd.DataFrame
     left = free.assign(operation=free.index, number=free["step"].map(numbers) - 1)
     right = last.assign(needs=last.index, number=last["step"].map(numbers))
     return left.merge(right, on=["rank_id", "number"])[["operation", "needs"]]
-
-
-def _pairs(operation: list[int], needs: list[int]) -> pd.DataFrame:
-    return pd.DataFrame({"operation": operation, "needs": needs}, dtype="int64")

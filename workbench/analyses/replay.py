@@ -15,21 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from workbench.analyses.event_graph import EventGraph, IntArray, event_graph
 from workbench.analyses.statistics import FloatArray
 from workbench.errors import UnknownContentError
 from workbench.tables import OPERATIONS
-
-IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Level:
-    """Events that need only events of earlier levels: edges sorted by target, and where each target's begin."""
-
-    sources: IntArray
-    edges: IntArray
-    first: IntArray
-    targets: IntArray
 
 
 @dataclass(frozen=True)
@@ -45,8 +34,7 @@ class Replay:
     operations: pd.DataFrame
     steps: pd.Index
     chained: bool
-    _levels: tuple[_Level, ...]
-    _events: int
+    _graph: EventGraph
     _edge_op: IntArray  # operation whose delay or work is the edge's weight
     _edge_part: IntArray  # bit 1: its delay counts, bit 2: its work counts
     _step_of: IntArray
@@ -62,11 +50,7 @@ class Replay:
         work = self.operations["work_us"].to_numpy() if work_us is None else work_us
         weight = np.where(self._edge_part & 1, delay[self._edge_op], 0.0)
         weight += np.where(self._edge_part & 2, work[self._edge_op], 0.0)
-        time = np.zeros(self._events)
-        for level in self._levels:
-            arrival = time[level.sources] + weight[level.edges]
-            time[level.targets] = np.maximum.reduceat(arrival, level.first)
-        return time[: len(self.operations)]
+        return self._graph.times(weight)[: len(self.operations)]
 
     def step_us(self, delay_us: FloatArray | None = None, work_us: FloatArray | None = None) -> pd.Series:
         """Length of each step, us, indexed by step; arguments as those of `ends`."""
@@ -106,8 +90,8 @@ def prepare(operations: pd.DataFrame, dependencies: pd.DataFrame, *, chained: bo
     step_of, steps = pd.factorize(table["step"], sort=True)
     sources, targets, edge_op, part, events = _edges(number, needs, table["waits"].to_numpy(dtype=bool))
     return Replay(
-        operations=table, steps=pd.Index(steps, name="step"), chained=chained, _events=events,
-        _levels=_levels(sources, targets, events), _edge_op=edge_op, _edge_part=part,
+        operations=table, steps=pd.Index(steps, name="step"), chained=chained,
+        _graph=event_graph(sources, targets, events), _edge_op=edge_op, _edge_part=part,
         _step_of=step_of.astype(np.int64),
     )  # fmt: skip
 
@@ -173,38 +157,3 @@ def _edges(
     sources, targets, edge_op = (np.concatenate([part[i] for part in parts]).astype(np.int64) for i in range(3))
     kind = np.concatenate([np.full(len(part[0]), part[3]) for part in parts])
     return sources, targets, edge_op, kind, events
-
-
-def _levels(sources: IntArray, targets: IntArray, events: int) -> tuple[_Level, ...]:
-    """Events in waves: an event belongs to the wave after the last of those that it needs."""
-    by_source = np.argsort(sources, kind="stable")
-    offsets = np.searchsorted(sources[by_source], np.arange(events + 1))
-    by_target = np.argsort(targets, kind="stable")
-    target_offsets = np.searchsorted(targets[by_target], np.arange(events + 1))
-    open_needs = np.diff(target_offsets)
-    wave = np.flatnonzero(open_needs == 0)
-    levels, done = [], 0
-    while len(wave):
-        done += len(wave)
-        edges = by_source[_ranges(offsets[wave], offsets[wave + 1])]
-        reached, counts = np.unique(targets[edges], return_counts=True)
-        open_needs[reached] -= counts
-        wave = reached[open_needs[reached] == 0]
-        if len(wave):
-            incoming = by_target[_ranges(target_offsets[wave], target_offsets[wave + 1])]
-            size = target_offsets[wave + 1] - target_offsets[wave]
-            levels.append(_Level(sources[incoming], incoming, np.cumsum(size) - size, wave))
-    if done < events:
-        raise UnknownContentError(
-            f"{events - done} operations of the step need each other in a circle.",
-            fix="give complete steps: the order of operations cannot be told from a part of one",
-        )
-    return tuple(levels)
-
-
-def _ranges(first: IntArray, end: IntArray) -> IntArray:
-    """All numbers of the ranges first[i] ... end[i] - 1, one range after the other."""
-    size = end - first
-    within = np.arange(int(size.sum()), dtype=np.int64)
-    numbers: IntArray = np.add(np.repeat(first - (np.cumsum(size) - size), size), within)
-    return numbers

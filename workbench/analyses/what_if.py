@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from workbench.analyses.changes import CHANGES, Durations, StepModel
-from workbench.analyses.profile_operations import profile_operations, profile_replay
+from workbench.analyses.profile_operations import profile_operations
 from workbench.analyses.statistics import FloatArray
 from workbench.errors import UnknownParameterError
 
@@ -33,11 +33,7 @@ def step_model(tables: Mapping[str, pd.DataFrame]) -> StepModel:
         UnknownContentError: no kernel has a step and a start.
     """
     operations = profile_operations(tables["kernels"], tables.get("collectives"), tables.get("step_time"))
-    return StepModel(
-        recorded=profile_replay(operations),
-        overlapped=profile_replay(operations, overlapped=True),
-        links=tables.get("links"),
-    )
+    return StepModel(profile=operations, links=tables.get("links"))
 
 
 def what_if(model: StepModel, scenarios: pd.DataFrame) -> pd.DataFrame:
