@@ -1,6 +1,6 @@
 import pandas as pd
 
-from workbench.analyses.settings import changed_settings
+from workbench.analyses.settings import changed_settings, setting, size_setting
 
 
 def settings(**values):
@@ -19,3 +19,13 @@ def test_only_what_decides_results_is_compared_and_configuration_comes_first():
 
 def test_equal_settings_change_nothing():
     assert changed_settings(settings(mode="graph"), settings(mode="graph")).empty
+
+
+def test_a_setting_is_found_by_the_last_part_of_its_name():
+    found = settings(**{"context.max_device_memory": "58GB", "a.pp": "2", "b.pipeline_stage": "4", "note": "x GB"})
+    assert setting(found, "pipeline_stage", "pp") == "4"
+    assert setting(found, "tp") is None
+    assert setting(None, "pp") is None
+    assert size_setting(found, "max_device_memory") == 58 * 2**30
+    assert size_setting(settings(size="512 MiB"), "size") == 512 * 2**20
+    assert size_setting(found, "note") is None

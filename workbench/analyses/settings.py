@@ -1,12 +1,36 @@
-"""What changed between the settings of two runs."""
+"""Table `settings`: single values by name, and what changed between two runs."""
 
 from __future__ import annotations
+
+import re
 
 import pandas as pd
 
 from workbench.tables import SETTINGS
 
 COMPARED = ("config.", "seeds.", "versions.", "data_fingerprint", "world_size", "device_target", "mode")
+
+BYTES = {"": 1.0, "K": 1024.0, "M": 1024.0**2, "G": 1024.0**3, "T": 1024.0**4}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", re.IGNORECASE)
+
+
+def setting(settings: pd.DataFrame | None, *names: str) -> str | None:
+    """Value of the first of `names` that the settings have, as text; a dotted name is compared by its last part."""
+    if settings is None:
+        return None
+    rows = SETTINGS.check(settings).dropna(subset=["name", "value"])
+    last = rows["name"].str.rsplit(".", n=1).str[-1]
+    for name in names:
+        found = rows.loc[last == name, "value"]
+        if len(found):
+            return str(found.iloc[0])
+    return None
+
+
+def size_setting(settings: pd.DataFrame | None, *names: str) -> float | None:
+    """A setting such as `58GB` in bytes (MindSpore's GB is 1024**3); None where it is absent or no size."""
+    match = _SIZE.fullmatch(setting(settings, *names) or "")
+    return float(match[1]) * BYTES[match[2].upper()] if match else None
 
 
 def changed_settings(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:

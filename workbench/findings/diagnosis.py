@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.analyses.training import until_step
-from workbench.findings import cluster, evaluation, memory, step_time, training
+from workbench.findings import cluster, evaluation, log_memory, memory, step_time, training
 from workbench.findings.finding import SEVERITIES, Finding
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.telemetry import with_physical_reasons
@@ -26,7 +26,7 @@ COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
 CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
 
 
-TOPICS = (training, step_time, memory, cluster, evaluation)  # modules of rules
+TOPICS = (training, step_time, memory, log_memory, cluster, evaluation)  # modules of rules
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
 
