@@ -188,3 +188,11 @@ def test_epochs_counted_from_zero(tmp_path):
 def test_first_sink_holds_the_compilation(tmp_path):
     text = at(0) + "Will be Training epochs:5, sink_size:2\n" + at(1) + loss_line(2) + at(2) + loss_line(4)
     assert steps(read_text(tmp_path, text)).compiled.tolist()[0] is True
+
+
+def test_the_planned_steps_are_a_setting(tmp_path):
+    line = (
+        "{ Epoch:[  2/  3], step:[   20/  500], loss: 2.184, per_step_time: 1840ms, lr: 2.4e-06, overflow cond: False"
+    )
+    settings = read_text(tmp_path, line + "\n")["settings"].table
+    assert dict(zip(settings.name, settings.value, strict=True)) == {"log.planned_steps": "1500"}  # 3 epochs of 500

@@ -189,7 +189,7 @@ def test_case_08_transport_and_timers(shared_log):
     assert series[series.column == "all-grads-sync_max_ms"].value.tolist() == [10277.73, 10253.32, 10288.55]
     assert steps(readings).step_us.tolist()[-1] == 11_639_900.0
     one = shared_log("cases/08-two-nodes-over-sockets/one_node.log")
-    assert one["settings"].table.value.tolist() == ["128"]
+    assert one["settings"].table.value.tolist() == ["128", "500"]
 
 
 def test_case_10_compile_pairs(shared_log):

@@ -12,7 +12,7 @@ import json
 import math
 import re
 
-from workbench.readers.log_rows import MISSING, LogRows, Score
+from workbench.readers.log_rows import MISSING, PLANNED_STEPS, LogRows, Score
 from workbench.readers.log_values import literal, metric_name, to_float, whole, whole_number
 
 RECORD = r"\{['\"](loss|eval_|train_runtime|train_loss|grad_norm|learning_rate|epoch|current_steps)"
@@ -64,6 +64,7 @@ def _bar(text: str, rows: LogRows) -> bool:
         done, total = int(match[1]), int(match[2])
         if rows.bar_total is None and total > 0:
             rows.bar_total = total
+            rows.settings[PLANNED_STEPS] = str(total)
         if total == rows.bar_total:
             rows.bar_step = done
     return match is not None

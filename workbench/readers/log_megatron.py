@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.readers.log_rows import MISSING, NO_INT, LogRows
+from workbench.readers.log_rows import MISSING, NO_INT, PLANNED_STEPS, LogRows
 from workbench.readers.log_values import NUMBER, number, whole
 
 WANTED = (
@@ -72,6 +72,7 @@ def _step(match: re.Match[str], rows: LogRows) -> None:
         values["overflow"] = float(skipped > 0)
     if batch := extras.pop("global batch size", 0.0):
         rows.settings["global_batch_size"] = f"{batch:.0f}"
+    rows.settings[PLANNED_STEPS] = match["steps"]
     rows.add_step(("step",), {"step": float(match["step"]), **values})
     for name, value in extras.items():
         rows.add_extra(name, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.readers.log_rows import MISSING, NO_INT, LogRows, Score
+from workbench.readers.log_rows import MISSING, NO_INT, PLANNED_STEPS, LogRows, Score
 from workbench.readers.log_values import NUMBER, literal, metric_name, number, numeric_leaves, whole
 
 WANTED = (
@@ -89,6 +89,7 @@ def _step_line(match: re.Match[str], rows: LogRows) -> bool:
         return True
     rank = rows.now.rank_id
     where = {"epoch": epoch, "step_in_epoch": step, "steps_per_epoch": steps, "epochs": epochs}
+    rows.settings[PLANNED_STEPS] = f"{epochs * steps:.0f}"
     if rank in rows.epochs_done:
         where["epochs_done"] = rows.epochs_done[rank]
     rows.epoch_rows[rank] = rows.epoch_rows.get(rank, 0) + 1

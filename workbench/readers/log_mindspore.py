@@ -10,7 +10,7 @@ import math
 import re
 
 from workbench.readers.log_mindformers import add_scores
-from workbench.readers.log_rows import MISSING, NO_INT, LogRows
+from workbench.readers.log_rows import MISSING, NO_INT, PLANNED_STEPS, LogRows
 from workbench.readers.log_values import NUMBER, literal, number, whole
 
 WANTED = (
@@ -141,6 +141,7 @@ def _yolo(text: str, rows: LogRows) -> bool:
     where = dict(
         zip(("epoch", "epochs", "step_in_epoch", "steps_per_epoch"), map(float, match.groups()[:4]), strict=True)
     )
+    rows.settings[PLANNED_STEPS] = f"{where['epochs'] * where['steps_per_epoch']:.0f}"
     parts = {name.strip(): float(value) for name, value in _YOLO_PART.findall(match[5])}
     names = {"loss": ("loss", 1.0), "cur_lr": ("learning_rate", 1.0), "step time": ("step_us", 1e3)}
     values = {column: parts.pop(name) * factor for name, (column, factor) in names.items() if name in parts}

@@ -12,6 +12,7 @@ import msgspec
 from workbench.readers.log_notes import NoteBook
 
 NO_INT = -(2**63)
+PLANNED_STEPS = "log.planned_steps"  # setting: steps that the line says the training will have
 MISSING = float("nan")
 MAX_MESSAGES_PER_KIND = 20_000
 MAX_TEXT = 2000
