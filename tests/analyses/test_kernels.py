@@ -36,6 +36,18 @@ def test_a_slow_device_is_told_from_a_slow_operator():
     assert devices.loc[3, "excess_us_per_step"] == 60 + 15 - 40 - 10
 
 
+def test_one_operator_that_fills_the_time_is_no_slow_device():
+    rows = [
+        (rank, 1, at, length * (2 if rank == 1 and op == "MatMul" else 1), op)
+        for rank in range(3)
+        for at, op, length in ((0, "MatMul", 90), (200, "Add", 5), (210, "Softmax", 5))
+    ]
+    devices = device_ratios(operator_ratios(kernels(rows))).set_index("rank_id")
+    assert devices["ratio"].to_dict() == {0: 1.0, 1: 1.0, 2: 1.0}  # 90 % of rank 1's time is twice as long
+    alone = operator_ratios(kernels([row for row in rows if row[4] == "MatMul"]))
+    assert device_ratios(alone).set_index("rank_id")["ratio"][1] == 2.0  # nothing else to tell them apart
+
+
 def test_other_shapes_are_other_work_and_not_a_slow_operator():
     rows = [(0, 1, 0, 40, "MatMul", "8,8"), (1, 1, 0, 80, "MatMul", "16,8")]
     assert operator_ratios(kernels(rows)).empty

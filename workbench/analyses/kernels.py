@@ -72,8 +72,9 @@ def short_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     for rank_id, rank in compute_kernels(kernels).groupby("rank_id"):
         short = rank[rank["duration_us"] < SHORT_KERNEL_US]
         steps = max(int(rank["step"].nunique()), 1)
-        scopes = short["name"].str.extract(r"/([A-Za-z]\w*[^/]*)/[^/]+/[^/]+$")[0].str.replace(r"\d+", "*", regex=True)
-        top = scopes.value_counts()
+        names = short["name"].value_counts()
+        scopes = names.index.str.extract(r"/([A-Za-z]\w*[^/]*)/[^/]+/[^/]+$")[0].str.replace(r"\d+", "*", regex=True)
+        top = names.groupby(scopes.to_numpy()).sum().sort_values(ascending=False, kind="stable")
         rows.append((rank_id, steps, len(rank) / steps, len(short) / steps, len(short) / len(rank),
                      str(top.index[0]) if len(top) else pd.NA))  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
@@ -124,23 +125,36 @@ def operator_ratios(kernels: pd.DataFrame) -> pd.DataFrame:
 def device_ratios(ratios: pd.DataFrame) -> pd.DataFrame:
     """How much slower a rank's device is: the ratio that half of its compute time is below, over operators.
 
+    One operator type may hold most of the time, and be the only slow one. Therefore the ratio is the smallest of those
+    that remain when any one type is left out.
+
     Args:
         ratios: as `operator_ratios` returns.
 
     Returns:
-        One row per rank_id: ratio (median over operators, weighted by time), slow_share (share of the compute time in
+        One row per rank_id: ratio (median over operators, weighted by time, without one of them), slow_share (share of the compute time in
         operators that are at least half as much slower as that), excess_us_per_step (of all operators). Empty in, empty
         out.
     """
     rows = []
     for rank_id, rank in ratios.groupby("rank_id"):
-        ordered = rank.sort_values("ratio")
-        weight = ordered["total_us_per_step"].cumsum() / ordered["total_us_per_step"].sum()
-        middle = float(ordered["ratio"].iloc[int(np.searchsorted(weight.to_numpy(), 0.5))])
+        middle = _common_ratio(rank)
         slow = rank["ratio"] > 1 + (middle - 1) / 2
         share = float(rank.loc[slow, "total_us_per_step"].sum() / rank["total_us_per_step"].sum())
         rows.append((rank_id, middle, share, float(rank["excess_us_per_step"].sum())))
     return pd.DataFrame(rows, columns=["rank_id", "ratio", "slow_share", "excess_us_per_step"])
+
+
+def _common_ratio(ratios: pd.DataFrame) -> float:
+    """Median ratio of a rank's operator types, weighted by their time, whichever one type is left out."""
+    ordered = ratios.sort_values("ratio")
+    ratio, time = ordered["ratio"].to_numpy(), ordered["total_us_per_step"].to_numpy()
+    left_out = [np.arange(len(time)) != i for i in range(len(time))] if len(time) > 1 else [np.ones(1, dtype=bool)]
+    middles = []
+    for kept in left_out:
+        reached = np.cumsum(time[kept]) / time[kept].sum()
+        middles.append(float(ratio[kept][int(np.searchsorted(reached, 0.5))]))
+    return min(middles)
 
 
 def compare_kernels(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
