@@ -130,6 +130,26 @@ LINES = {  # text -> (kind, fields)
         "network_transport",
         {"transport": "no_ib_device", "host": "node-a"},
     ),
+    "node-a:3105:3311 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.": (
+        "network_transport",
+        {"transport": "setting", "host": "node-a", "disabled": 1},
+    ),
+    "node-c:919:1150 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [receive] via NET/Socket/0": (
+        "network_transport",
+        {"transport": "socket", "host": "node-c"},
+    ),
+    "node-c:919:1150 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA": (
+        "network_transport",
+        {"transport": "ib", "host": "node-c"},
+    ),
+    "node-c:75:75 [1] NCCL INFO ncclCommInitRank comm 0x9b6e0 rank 1 nranks 16 cudaDev 1 busId 7e000 - Init START": (
+        "network_transport",
+        {"transport": "communicator", "host": "node-c", "ranks": 16},
+    ),
+    "node-c:75:75 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]": (
+        "network_transport",
+        {"transport": "no_ib_library", "host": "node-c"},
+    ),
     "node-a:3105:3311 [0] NCCL INFO Using network Socket": (
         "network_transport",
         {"transport": "socket", "host": "node-a"},

@@ -183,7 +183,7 @@ def test_case_06_card_in_use(shared_log):
 def test_case_08_transport_and_timers(shared_log):
     readings = shared_log("cases/08-two-nodes-over-sockets/two_nodes.log")
     assert [m["transport"] for m in messages(readings, "network_transport")] == [
-        "setting", "no_ib_device", "socket", "socket", "no_ib_device", "socket",
+        "bootstrap", "setting", "no_ib_device", "socket", "socket", "no_ib_device", "socket",
     ]  # fmt: skip
     series = readings["series"].table
     assert series[series.column == "all-grads-sync_max_ms"].value.tolist() == [10277.73, 10253.32, 10288.55]

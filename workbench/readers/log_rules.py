@@ -15,6 +15,11 @@ from workbench.readers.log_values import NUMBER, number, whole
 Facts = dict[str, object]
 UNITS = {"GiB": 1024.0**3, "MiB": 1024.0**2, "KiB": 1024.0, "GB": 1024.0**3, "MB": 1024.0**2}
 
+TRANSPORT_WORDS = (
+    ("IB_DISABLE", "setting"), ("Bootstrap", "bootstrap"), ("nranks", "communicator"), ("libibverbs", "no_ib_library"),
+    ("Socket", "socket"), ("No device", "no_ib_device"), ("IB", "ib"),
+)  # fmt: skip
+
 
 def named_facts(match: re.Match[str]) -> Facts:
     """Every named group that took part: a number where it is one; a number beyond all counters is left out."""
@@ -82,8 +87,11 @@ def _watchdog(match: re.Match[str]) -> Facts:
 
 def _transport(match: re.Match[str]) -> Facts:
     text = match["how"]
-    words = (("IB_DISABLE", "setting"), ("Socket", "socket"), ("No device", "no_ib_device"), ("IB", "ib"))
-    facts: Facts = {"transport": next((word for mark, word in words if mark in text), text.strip())}
+    facts: Facts = {"transport": next((word for mark, word in TRANSPORT_WORDS if mark in text), text.strip())}
+    if ranks := re.search(r"nranks (\d+)", text):
+        facts["ranks"] = whole(ranks[1])
+    if value := re.search(r"_DISABLE set(?: by environment)? to (\d+)", text):
+        facts["disabled"] = whole(value[1])
     if host := re.match(r"\s*([\w.-]+):\d+:\d+ \[", match.string):
         facts["host"] = host[1]
     return facts
@@ -204,9 +212,11 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "network_transport",
         "NCCL INFO",
-        r"NCCL INFO (?P<how>NET/IB : .*|NET/Socket : .*|Using network .*|NCCL_IB_DISABLE set.*)",
+        r"NCCL INFO (?P<how>NET/IB : .*|NET/Socket : .*|Using network .*|NCCL_IB_DISABLE set.*|Bootstrap : Using .*"
+        r"|Channel [\d/]+ ?: .* via NET/.*|(?:ncclCommInitRank )?comm 0x\w+ rank \d+ nranks \d+.*)",
         _transport,
     ),
+    _rule("network_transport", "libibverbs", r"(?P<how>Failed to open libibverbs\S*)", _transport),
     _rule("pipeline_loss", "loss on the last card", r"pipeline stages: (?P<pipeline_stages>\d+)"),
     _rule("stage", "Model Compiling", r"(?P<stage>Model Compiling), Please Wait"),
 )
