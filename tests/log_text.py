@@ -39,3 +39,12 @@ def cells(readings: dict[str, Reading]) -> dict[tuple[int, str], float]:
 def all_notes(readings: dict[str, Reading]) -> list[str]:
     """Notes of all tables as text."""
     return [str(n) for r in readings.values() for n in r.notes]
+
+
+def write_logs(folder: Path, files: dict[str, str]) -> Path:
+    """Write files of these names and texts; returns `folder`."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder

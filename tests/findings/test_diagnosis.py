@@ -7,6 +7,7 @@ import pytest
 
 import workbench as wb
 from tests.made_run import made_samples, made_steps, write_run
+from workbench.errors import UnknownParameterError
 from workbench.findings import diagnosis
 from workbench.findings.diagnosis import Diagnosis, diagnose, ranked, run_tables
 from workbench.findings.finding import CAUSES, Evidence, Finding
@@ -60,12 +61,21 @@ def test_up_to_a_checkpoint_that_was_saved_but_not_evaluated(tmp_path):
     ]
     run = write_run(tmp_path / "run", made_steps(200), events=saved)
     assert diagnose(run, checkpoint="net-1_100").coverage["steps"] == [1, 100]
-    assert diagnose(run, checkpoint="another").coverage["steps"] == [1, 200]
+
+
+def test_a_checkpoint_or_step_that_is_not_there_is_an_error(faulty, tmp_path):
+    with pytest.raises(UnknownParameterError, match=r"no checkpoint 'unknown'[^$]*use one of c-100, c-150"):
+        diagnose(faulty, checkpoint="unknown")
+    with pytest.raises(UnknownParameterError, match=r"no step up to -5[^$]*use a step from 1 to 200"):
+        diagnose(faulty, step=-5)
+    (tmp_path / "my.yaml").write_text("learning_rate: 0.001\n")
+    with pytest.raises(UnknownParameterError, match="no training steps"):
+        diagnose(tmp_path / "my.yaml", step=5)
 
 
 def test_a_verdict_rests_only_on_tables_that_a_rule_looked_at(tmp_path, healthy):
     assert "parameter_groups" in wb.open_run(healthy, quiet=True).tables  # which no rule takes
-    assert diagnose(healthy).coverage["tables"] == ["training_steps", "eval_samples"]
+    assert diagnose(healthy).coverage["tables"] == ["training_steps", "evals", "eval_samples"]
     (tmp_path / "my.yaml").write_text("learning_rate: 0.001\n")
     found = diagnose(tmp_path / "my.yaml")
     assert (found.coverage["tables"], found.causes) == ([], ())

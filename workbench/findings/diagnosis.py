@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
-from workbench.analyses.training import until_step
 from workbench.findings import cluster, evaluation, log_memory, memory, step_time, training
-from workbench.findings.finding import SEVERITIES, Finding
+from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
+from workbench.findings.joining import join
 from workbench.findings.rule import Rule, Tables
+from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.run import Run, open_run
 
+__all__ = ["Diagnosis", "diagnose", "ranked", "run_tables"]
+
 SCHEMA = 1
-CONFIDENCES = ("high", "medium", "low")
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
 COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
@@ -75,24 +75,20 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
 
     Returns:
         The diagnosis; it shows itself as a table in Lab and as text elsewhere.
+
+    Raises:
+        UnknownParameterError: the run has no step up to `step`, or no such checkpoint.
+        UnknownContentError: nothing at the path that a reader knows.
     """
     opened = run if isinstance(run, Run) else open_run(run, quiet=True)
-    tables = run_tables(opened, [*_tables_of(RULES), "telemetry"], step=step, checkpoint=checkpoint)
-    rules = [rule for rule in RULES if all(n in tables for n in rule.needs)]
-    found = [f for rule in rules for f in rule.find(tables)]
-    found = with_physical_reasons(found, tables.get("telemetry"))
-    looked_at = {name: tables[name] for name in _tables_of(rules) if name in tables}
-    return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(found)))
-
-
-def run_tables(
-    run: Run, names: Sequence[str], *, step: int | None = None, checkpoint: str | None = None
-) -> dict[str, pd.DataFrame]:
-    """Those of the named tables that the run has, with rows up to `step` (and up to the checkpoint's evaluation)."""
-    tables = {name: run.table(name) for name in names if name in run.tables}
-    limit = _checkpoint_step(tables, checkpoint) if step is None and checkpoint else step
-    cut = {n: until_step(t, limit) if "step" in t else t for n, t in tables.items()}
-    return {name: frame for name, frame in cut.items() if len(frame)}
+    taken = run_tables(opened, [*_tables_of(RULES), "telemetry"], step=step, checkpoint=checkpoint)
+    all_runs = of_all_runs(taken, opened.sources)
+    last_run = of_last_run(all_runs)
+    rules = [rule for rule in RULES if all(n in taken for n in rule.needs)]
+    found = [f for rule in rules for f in rule.find(all_runs if rule.all_runs else last_run)]
+    found = with_physical_reasons(found, last_run.get("telemetry"))
+    looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}
+    return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(join(found))))
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
@@ -119,22 +115,6 @@ def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
 
 def _tables_of(rules: Sequence[Rule]) -> list[str]:
     return sorted({name for rule in rules for name in (*rule.needs, *rule.uses)})
-
-
-def _checkpoint_step(tables: Tables, checkpoint: str) -> int | None:
-    for name in ("eval_samples", "evals"):
-        if name in tables:
-            steps = tables[name].loc[tables[name]["checkpoint"] == checkpoint, "step"].dropna()
-            if len(steps):
-                return int(steps.iloc[0])
-    return _saved_at(tables["events"], checkpoint) if "events" in tables else None
-
-
-def _saved_at(events: pd.DataFrame, checkpoint: str) -> int | None:
-    """The step at which the Recorder saw a checkpoint of this stem being saved, the last time."""
-    saved = events[(events["kind"] == "checkpoint") & events["step"].notna()]
-    named = saved[saved["name"].str.rsplit(".", n=1).str[0] == checkpoint]
-    return int(named["step"].iloc[-1]) if len(named) else None
 
 
 def _healthy(diagnosis: Diagnosis) -> str:

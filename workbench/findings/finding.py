@@ -9,6 +9,7 @@ Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,4 +141,6 @@ CAUSES: dict[str, str] = {
     "checkpoint_stall": "saving checkpoints stops training",
     "checkpoint_single_writer": "one process writes for all",
     "checkpoint_corrupt": "a checkpoint is damaged or half-written",
+    # healthy
+    "none": "what looks odd has a harmless reason",
 }

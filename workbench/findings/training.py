@@ -135,6 +135,7 @@ def _leak(row: dict[str, object], ranks: int) -> Finding:
     mib = values["growth_bytes_per_step"] / 2**20
     return Finding(
         cause="memory_leak",
+        sub_cause=kind,
         playbook="T3",
         severity="warning",
         confidence="high" if values["low_bytes_per_step"] > 0 else "medium",

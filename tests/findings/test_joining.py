@@ -1,0 +1,78 @@
+import pytest
+
+from workbench.findings.finding import CAUSES, Culprit, Evidence, Finding, RuledOut, Steps
+from workbench.findings.joining import EXPLAINS, join, joined, same_cause
+
+
+def finding(cause="slow_rank", **values):
+    words = {"playbook": "T4", "severity": "warning", "confidence": "high", "title": cause, "fix": "f", "source": "s"}
+    return Finding(cause=cause, **{**words, **values})
+
+
+def at(**place):
+    return Culprit(**place)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ({"culprit": at(rank=3)}, {"culprit": at(rank=3)}, True),
+        ({"culprit": at(rank=3)}, {"culprit": at(rank=4)}, False),
+        ({"culprit": at(rank=3)}, {}, True),
+        ({"culprit": at(rank=3)}, {"culprit": at(op="MatMul")}, False),
+        ({"culprit": at(rank=3, op="MatMul")}, {"culprit": at(rank=3)}, True),
+        ({"sub_cause": "host"}, {"sub_cause": "device"}, False),
+        ({}, {}, True),
+    ],
+)
+def test_one_cause_is_one_place(a, b, same):
+    assert same_cause(finding(**a), finding(**b)) is same
+    assert same_cause(finding(**b), finding(**a)) is same
+    assert not same_cause(finding(**a), finding("slow_link", **b))
+
+
+def test_joined_findings_keep_the_surer_words_and_all_facts():
+    sure = finding(title="sure", evidence=(Evidence(fact="a", value=1),), rules_out=(RuledOut(cause="x", because="1"),))
+    grave = finding(
+        title="grave", severity="critical", confidence="medium", culprit=at(rank=2), steps=Steps(first=5, last=9),
+        saves_us_per_step=7.0, evidence=(Evidence(fact="a", value=2), Evidence(fact="b", value=3)),
+        rules_out=(RuledOut(cause="x", because="2"), RuledOut(cause="y", because="3")),
+    )  # fmt: skip
+    for both in (joined(sure, grave), joined(grave, sure)):
+        assert (both.title, both.severity, both.confidence) == ("sure", "critical", "high")
+        assert (both.culprit.rank, both.steps.first, both.saves_us_per_step) == (2, 5, 7.0)
+        assert [(e.fact, e.value) for e in both.evidence] == [("a", 1), ("b", 3)]
+        assert [(r.cause, r.because) for r in both.rules_out] == [("x", "1"), ("y", "3")]
+
+
+def test_what_a_proven_cause_explains_is_told_and_not_claimed():
+    proven, symptom = finding("recompile"), finding("stall_steps", severity="critical", confidence="medium")
+    first, second = join([symptom, proven])
+    assert (first.cause, first.severity, first.confidence) == ("stall_steps", "info", "low")
+    assert first.evidence[-1] == Evidence(fact="explained by", value="recompile")
+    assert second == proven
+    unsure = finding("recompile", confidence="medium")
+    assert join([symptom, unsure]) == [symptom, unsure]
+    hint = finding("recompile", severity="info")
+    assert join([symptom, hint]) == [symptom, hint]
+
+
+def test_fragments_explain_a_slow_rank_only_on_that_rank():
+    slow = finding(culprit=at(rank=12), sub_cause="busy_host", confidence="medium")
+    pool = finding("fragmentation", culprit=at(rank=12), evidence=(Evidence(fact="pool", value=1.0),))
+    other = finding("fragmentation", culprit=at(rank=3))
+    first, second, third = join([slow, pool, other])
+    assert (first.sub_cause, first.confidence, first.evidence) == ("fragmentation", "high", pool.evidence)
+    assert (second.severity, third.severity) == ("info", "warning")
+    assert join([slow, other])[0] == slow
+
+
+def test_the_table_of_symptoms_knows_its_words_and_has_no_circle():
+    words = {*EXPLAINS, *(w for symptoms in EXPLAINS.values() for w in symptoms)}
+    assert words <= set(CAUSES)
+    for cause, symptoms in EXPLAINS.items():
+        assert all(cause not in EXPLAINS.get(s, ()) for s in symptoms)
+
+
+def test_nothing_in_nothing_out():
+    assert join([]) == []
