@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 
 from tests.analyses.device_tables import collectives
@@ -26,6 +27,22 @@ def test_a_send_keeps_the_wait_of_its_file():
     waits = collective_waits(rows)
     assert waits["wait_us"].tolist() == [7.0, 2.0]
     assert waits["last_rank"].isna().all()
+
+
+def test_a_batch_of_sends_and_receives_moves_once_both_ends_are_there():
+    # The file says that nobody waited; the ends are equal, so rank 0 waited for rank 1 from 0 to 70.
+    rows = [(0, 1, "b", "p", 0, 75, "batchsendrecv"), (1, 1, "b", "p", 70, 5, "batchsendrecv")]
+    waits = collective_waits(collectives(rows).assign(is_p2p=True, wait_us=0.0))
+    assert waits["wait_us"].tolist() == [70, 0]
+    assert waits["transfer_us"].tolist() == [5, 5]
+
+
+def test_operations_without_a_group_are_not_matched_over_ranks():
+    rows = collectives([(0, 1, "a", "g", 0, 10), (4, 1, "a", "g", 5, 10)])
+    waits = collective_waits(rows.assign(group_id=pd.array([pd.NA] * 2, "string"), wait_us=[1.0, 2.0]))
+    assert waits["wait_us"].tolist() == [1.0, 2.0]
+    assert waits["last_rank"].isna().all()
+    assert clock_offsets(rows.assign(group_id=pd.array([pd.NA] * 2, "string")))["operations"].tolist() == [0, 0]
 
 
 def test_a_rank_alone_is_not_called_late():

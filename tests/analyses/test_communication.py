@@ -85,3 +85,11 @@ def test_micro_batches_are_the_receives_of_a_step():
     rows = [(1, s, f"r{n}", "pp", 10 * n, 5, "receive") for s in (1, 2) for n in range(4)]
     assert micro_batches(collectives(rows)) == 4
     assert micro_batches(GROUP) is None
+
+
+def test_micro_batches_of_batched_sends_and_receives():
+    # 1F1B over 3 stages, 4 micro-batches: link 0-1 has 2 sends of the warm-up, 2 pairs, 2 receives; link 1-2 1 + 3 + 1.
+    rows = [(r, 1, f"b{n}", "p01", 10 * n, 5, "batchsendrecv") for r in (0, 1) for n in range(4 + 2)]
+    rows += [(r, 1, f"c{n}", "p12", 10 * n, 5, "batchsendrecv") for r in (1, 2) for n in range(4 + 1)]
+    assert micro_batches(collectives(rows).assign(is_p2p=True)) == 4
+    assert micro_batches(collectives(rows[:1]).assign(is_p2p=True)) is None  # one rank alone shows no stages

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.analyses.device_tables import BASE_NS, collectives, kernels
 from workbench.analyses.collective_waits import pipeline_stages
-from workbench.analyses.device_steps import PARTS, device_steps, own_time
+from workbench.analyses.device_steps import PARTS, device_steps, own_time, stage_bubbles
 
 # Step 1 of rank 0: computes 0-100 and 110-200 (a launch gap of 10), the all-reduce runs 180-300 and waits until 240 for
 # rank 1, which computes until 240. Step 2 begins at 300 and computes 2400-2500.
@@ -85,6 +85,29 @@ def test_own_time_names_the_late_rank_and_the_part():
     table = kernels([(r, s, 1000 * s, 100 + 50 * (r == 2)) for r in range(4) for s in range(3)])
     own = own_time(device_steps(kernels=table), pd.DataFrame({"rank_id": range(4), "stage": 0})).set_index("rank_id")
     assert own["computing_excess_us"].to_dict() == {0: 0, 1: 0, 2: 50, 3: 0}
+
+
+def test_receives_that_the_file_states_are_the_wait_for_a_stage_where_none_is_measured():
+    # MindInsight-era step traces: 164.5 ms not overlapped, 108.1 of them without receives.
+    written = pd.DataFrame(
+        {"rank_id": [0], "window": 0, "step": 1, "computing_us": 13.8, "free_us": 0.0,
+         "communication_not_overlapped_us": 164.5, "communication_not_overlapped_exclude_receive_us": 108.1}
+    )  # fmt: skip
+    row = device_steps(step_time=written).iloc[0]
+    assert row["pipeline_wait_us"] == pytest.approx(164.5 - 108.1)
+    assert row["transfer_us"] == pytest.approx(108.1)
+    assert row["wall_us"] == pytest.approx(13.8 + 164.5)
+
+
+def test_bubble_of_a_stage_is_the_median_over_its_ranks():
+    steps = device_steps(kernels=TASKS, collectives=MOVES).assign(pipeline_wait_us=[10.0, 20.0, 60.0, 80.0])
+    bubbles = stage_bubbles(steps, pd.DataFrame({"rank_id": [0, 1], "stage": [0, 1]})).set_index("stage")
+    assert bubbles["pipeline_wait_us"].to_dict() == {0: 15, 1: 70}
+    assert bubbles["bubble_share"].to_dict() == {
+        s: bubbles["pipeline_wait_us"][s] / bubbles["wall_us"][s] for s in (0, 1)
+    }
+    assert bubbles["ranks"].tolist() == [1, 1]
+    assert stage_bubbles(steps, pd.DataFrame({"rank_id": [], "stage": []})).empty
 
 
 def test_empty_in_empty_out():

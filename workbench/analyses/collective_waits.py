@@ -19,8 +19,10 @@ def collective_waits(collectives: pd.DataFrame) -> pd.DataFrame:
 
     A collective moves data only when its last rank is there: each rank's wait is the time from its own start to the
     last rank's, at most its whole length; the rest is the transfer. Start times are compared after taking out each
-    rank's clock offset (`clock_offsets`). Operations between two ranks (send, receive) and operations of which one rank
-    alone is known keep the file's wait.
+    rank's clock offset (`clock_offsets`). A batch of sends and receives is one operation on both ends and meets in the
+    same way; its file often says that it waited 0. Single sends and receives, operations of which one rank
+    alone is known, and operations without a group (nothing says that two of one name belong together) keep the file's
+    wait.
 
     Args:
         collectives: table `collectives`.
@@ -44,7 +46,9 @@ def collective_waits(collectives: pd.DataFrame) -> pd.DataFrame:
     rows["ranks"] = grouped.transform("size")
     rows["group_ranks"] = rows.groupby("group_id", dropna=False)["rank_id"].transform("nunique")
     last = grouped.transform("max")
-    meets = (rows["ranks"] > 1) & ~rows["is_p2p"]
+    rows["ranks"] = rows["ranks"].where(rows["group_id"].notna(), 1)
+    is_batch = rows["op_type"].eq("batchsendrecv").fillna(False).astype(bool)
+    meets = (rows["ranks"] > 1) & (is_batch | ~rows["is_p2p"])
     waited = (last - aligned).clip(lower=0.0)
     rows["wait_us"] = waited.where(meets, rows["wait_us"].fillna(0.0)).clip(upper=rows["elapsed_us"])
     rows["transfer_us"] = rows["elapsed_us"] - rows["wait_us"]
@@ -65,7 +69,7 @@ def clock_offsets(collectives: pd.DataFrame) -> pd.DataFrame:
     """
     rows = COLLECTIVES.check(collectives).dropna(subset=["start_ns", "elapsed_us"])
     ranks = sorted(rows["rank_id"].unique())
-    rows = rows[~rows["is_p2p"].fillna(False).astype(bool)].reset_index(drop=True)
+    rows = rows[~rows["is_p2p"].fillna(False).astype(bool) & rows["group_id"].notna()].reset_index(drop=True)
     base = int(rows["start_ns"].min()) if len(rows) else 0
     end = (rows["start_ns"] - base).astype("float64") / 1e3 + rows["elapsed_us"]
     key = rows.groupby(_OPERATION, dropna=False, sort=False).ngroup()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from workbench.analyses.collective_waits import collective_waits, group_members
+from workbench.analyses.collective_waits import collective_waits, group_members, pipeline_stages
 from workbench.analyses.intervals import covered_before, merge
 from workbench.analyses.kernels import compute_kernels
 from workbench.tables import COLLECTIVES, LINKS
@@ -153,12 +153,24 @@ def collective_overlap(kernels: pd.DataFrame, collectives: pd.DataFrame) -> pd.D
 
 
 def micro_batches(collectives: pd.DataFrame) -> int | None:
-    """How often a rank receives from one neighbour in a step, by the median; None if unknown."""
+    """Micro-batches per step, from what neighbouring pipeline stages exchange; None if unknown.
+
+    A rank receives once per micro-batch from one neighbour. Where sends and receives go out in batches, the link from
+    stage i of p runs `m + p - 1 - i` of them under 1F1B: the sends of the warm-up have no receive beside them.
+    """
     rows = COLLECTIVES.check(collectives)
+    key = ["rank_id", "window", "step", "group_id"]
     received = rows[rows["op_type"].isin(["receive", "recv"])]
-    if received.empty:
+    if len(received):
+        return int(received.groupby(key, dropna=False).size().median())
+    batches = rows[rows["op_type"] == "batchsendrecv"]
+    stages = pipeline_stages(collectives).set_index("rank_id")["stage"]
+    if batches.empty or stages.max() < 1:
         return None
-    return int(received.groupby(["rank_id", "window", "step", "group_id"], dropna=False).size().median())
+    lower = batches["rank_id"].map(stages).groupby(batches["group_id"]).transform("min")
+    counts = batches.assign(ahead=int(stages.max()) - lower).groupby([*key, "ahead"], dropna=False).size()
+    found = int((counts - counts.index.get_level_values("ahead")).median())
+    return found if found > 0 else None
 
 
 def _global(rows: pd.DataFrame, members: dict[str, list[int]]) -> pd.DataFrame:

@@ -33,8 +33,9 @@ def device_steps(
     measured on the device tasks, where a step ends with its last task and begins with the end of the step before. The
     writer does not count the time before the first task of a window as free; it is added here. Exposed communication is
     split into waiting for a late rank (`late_rank_us`), for another pipeline stage (`pipeline_wait_us`) and the rest,
-    `transfer_us`; free time into its causes. A cause takes at most what the ones before it left, in the order of PARTS,
-    so that the parts sum to the wall time whatever the files say.
+    `transfer_us`; free time into its causes. Where no wait for a stage was measured, the time in receives that the file
+    states stands for it (the transfer of what is received is then part of it). A cause takes at most what the ones
+    before it left, in the order of PARTS, so that the parts sum to the wall time whatever the files say.
 
     data_wait_us is the mean time of the pipeline's GetNext (the files know no single steps) within the idle time before
     the step's first task. launch_gap_us are idle times of less than 1 ms between tasks.
@@ -97,6 +98,27 @@ def own_time(steps: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     return medians.assign(steps=above.size(), seen_share=above.mean()).reset_index()
 
 
+def stage_bubbles(steps: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
+    """How long each pipeline stage computes and how long it stands still for the others.
+
+    Args:
+        steps: as `device_steps` returns.
+        stages: as `pipeline_stages` returns; ranks that it lacks are left out.
+
+    Returns:
+        One row per stage: ranks, and medians over its ranks and steps of computing_us, transfer_us, late_rank_us,
+        pipeline_wait_us, idle_us (neither computing nor communicating), wall_us; bubble_share in [0, 1] (of the wall
+        time, waiting for other stages). Empty in, empty out.
+    """
+    stage = steps["rank_id"].map(stages.set_index("rank_id")["stage"])
+    parts = ["computing_us", "transfer_us", "late_rank_us", "pipeline_wait_us"]
+    rows = steps.assign(stage=stage, idle_us=steps[[*FREE_PARTS, "unknown_us"]].sum(axis=1)).dropna(subset=["stage"])
+    grouped = rows.astype({"stage": "int64"}).groupby("stage")
+    table = grouped[[*parts, "idle_us", "wall_us"]].median()
+    table["bubble_share"] = (table["pipeline_wait_us"] / table["wall_us"].where(table["wall_us"] > 0)).clip(0.0, 1.0)
+    return table.assign(ranks=grouped["rank_id"].nunique()).reset_index()
+
+
 def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame, *, computes: bool) -> pd.DataFrame:
     """The steps of `step_time` with the measured splits beside them, and the measured steps that it lacks.
 
@@ -114,12 +136,14 @@ def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame, *, computes
         overlapped_us=rows["overlapped_us"].fillna(0.0),
         free_us=rows["free_us"] + preparing.where(first, 0.0),
         preparing_us=rows["preparing_us"],
+        received_us=rows["communication_not_overlapped_us"] - rows["communication_not_overlapped_exclude_receive_us"],
     )
     if not computes:
         measured = measured.assign(launch_gap_us=0.0, leading_us=0.0)
     splits = measured[[*_KEY, "leading_us", *EXPOSED_PARTS, *FREE_PARTS]]
     joined = given.merge(splits, on=_KEY, how="left")
     joined["leading_us"] = joined["preparing_us"].fillna(joined["leading_us"]).fillna(0.0)
+    joined["pipeline_wait_us"] = joined["pipeline_wait_us"].where(joined["pipeline_wait_us"] > 0, joined["received_us"])
     if not computes:
         return joined
     lacking = measured.merge(given[_KEY], on=_KEY, how="left", indicator="source")
