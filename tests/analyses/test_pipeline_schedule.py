@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from workbench.analyses.pipeline_schedule import pipeline_step_us, schedule_1f1b
+from workbench.analyses.pipeline_schedule import passes_by_stage, pipeline_step_us, schedule_1f1b
+from workbench.errors import UnknownContentError
 
 
 def passes(forward, backward, transfer=0.0, reduce=0.0, buckets=0):
@@ -36,3 +37,32 @@ def test_gradients_are_reduced_after_the_last_pass():
     assert pipeline_step_us(passes([10], [20], reduce=24, buckets=2), 1) == pytest.approx(20 + 24)
     # with two micro-batches the last pass is half as long: 5 before the end, then 24
     assert pipeline_step_us(passes([10], [20], reduce=24, buckets=2), 2) == pytest.approx(25 + 24)
+
+
+def pipeline(layers_of_stage):
+    """One step: each stage is a rank, with 10 us forward and 20 us backward a layer, and a receive of 2 us."""
+    rows = [
+        (rank, "compute", f"{way}net/layers-CellList/{layer}-DecoderLayer/MatMul-op0", "MatMul", length)
+        for rank, layers in enumerate(layers_of_stage)
+        for way, length in (("", 10.0), ("Gradients/", 20.0))
+        for layer in layers
+    ]
+    rows += [(rank, "receive", f"r{rank}", "receive", 2.0) for rank in range(len(layers_of_stage))]
+    frame = pd.DataFrame(rows, columns=["rank_id", "role", "name", "op_type", "work_us"])
+    ordinal = frame.groupby(["rank_id", "role"]).cumcount()
+    return frame.assign(step=1, ordinal=ordinal, group_id=pd.array([None] * len(frame), "string"), size_bytes=None)
+
+
+def test_passes_of_a_profile():
+    table = pipeline([[0, 1], [2, 3, 4]])
+    found = passes_by_stage(table, table["work_us"].to_numpy())
+    assert found[["forward_us", "backward_us", "transfer_us", "micro_batches"]].to_numpy().tolist() == [
+        [20, 40, 2, 1],
+        [30, 60, 2, 1],
+    ]
+
+
+def test_interleaved_stages_are_refused():
+    table = pipeline([[0, 2], [1, 3]])
+    with pytest.raises(UnknownContentError, match="2 chunks of layers"):
+        passes_by_stage(table, table["work_us"].to_numpy())

@@ -70,6 +70,13 @@ def test_errors_say_what_is_wrong():
         prepare(TWO_RANKS, circle)
 
 
+def test_an_interleaved_trace_is_refused():
+    rows = operations((0, "c", 0, 10, None), (0, "c", 10, 10, None))
+    trace = rows.assign(op_type="forward-compute", sequence=[0, 1], micro_batch=0)
+    with pytest.raises(UnknownContentError, match="several forward-compute of micro-batch 0"):
+        pipeline_replay(trace)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.integers(2, 5), st.integers(1, 8))
 def test_laws(seed, ranks, passes):

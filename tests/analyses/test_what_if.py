@@ -103,3 +103,26 @@ def test_errors():
     model = step_model({"kernels": kernels})
     with pytest.raises(UnknownParameterError, match="no scenario"):
         what_if(model, pd.DataFrame({"what": ["magic"]}))
+
+
+def one_rank(*kernels):
+    """A model of single kernels of one step: rank, name, duration; one after the other on their rank."""
+    frame = pd.DataFrame(kernels, columns=["rank_id", "name", "duration_us"])
+    start = (frame.groupby("rank_id")["duration_us"].cumsum() - frame["duration_us"]) * 1000
+    table = frame.assign(step=1, op_type=frame["name"], start_ns=start.astype("int64"))
+    return step_model({"kernels": table})
+
+
+def test_kernels_that_no_peer_runs_change_like_those_that_have_peers():
+    # rank 1 is twice as slow in a and b, and alone runs c: 40 of 40 + 40 + 40 have no peer and are halved as well
+    model = one_rank((0, "a", 20.0), (0, "b", 20.0), (1, "a", 40.0), (1, "b", 40.0), (1, "c", 40.0))
+    found = what_if(model, pd.DataFrame({"what": ["rank"], "rank_id": [1]})).iloc[0]
+    assert (found["step_us"], found["saved_us"]) == (60, 60)
+
+
+@pytest.mark.parametrize(
+    "row", [{"what": "link", "src_rank": 0, "dst_rank": 1}, {"what": "micro_batches", "micro_batches": 8}]
+)
+def test_what_cannot_be_told_is_refused_and_not_zero(row):
+    with pytest.raises(UnknownContentError):
+        what_if(one_rank((0, "a", 20.0), (1, "a", 40.0)), pd.DataFrame([row]))

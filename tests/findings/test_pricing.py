@@ -33,9 +33,18 @@ def test_a_gain_too_small_to_notice_is_for_information(tables):
 
 
 def test_what_cannot_be_replayed_keeps_its_estimate(tables):
-    kept = [finding("slow_link", link="0-1 in group 7"), finding("pipeline_bubble")]
-    assert priced(kept, tables, STAGES, wall_us=57_000) == kept
+    kept = [finding("slow_link", link="0-1 in group 7"), finding("slow_link", link="0-1")]
+    without_links = {name: table for name, table in tables.items() if name != "links"}
+    assert priced(kept, without_links, STAGES, wall_us=57_000) == kept
     slow = [finding("slow_rank", rank=2)]
     assert priced(slow, {"collectives": tables["collectives"]}, STAGES, wall_us=57_000) == slow
     without_steps = tables | {"kernels": tables["kernels"].assign(step=pd.NA)}
     assert priced(slow, without_steps, STAGES, wall_us=57_000) == slow
+
+
+def test_what_the_replay_refuses_is_said_and_spoils_no_other_gain(tables):
+    mixed = [finding("pipeline_bubble"), finding("slow_rank", rank=2), finding("slow_link", link="0-0")]
+    found = priced(mixed, tables, STAGES, wall_us=57_000)
+    assert [f.saves_us_per_step for f in found] == [1.0, pytest.approx(7_200, rel=0.05), 1.0]
+    assert "no pipeline" in found[0].evidence[-1].value
+    assert "no link 0-0" in found[2].evidence[-1].value

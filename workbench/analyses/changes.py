@@ -19,6 +19,8 @@ from workbench.analyses.pipeline_schedule import passes_by_stage, pipeline_step_
 from workbench.analyses.profile_operations import profile_replay
 from workbench.analyses.replay import Replay
 from workbench.analyses.statistics import FloatArray
+from workbench.errors import UnknownContentError, UnknownParameterError
+from workbench.tables import LINKS
 
 SMALL_US = 10.0  # a launch takes the host about 25 us: kernels below leave the device idle, however fast they are
 Mask = NDArray[np.bool_]
@@ -59,15 +61,21 @@ class Durations:
 
 
 def as_rank_peers(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
-    """Kernels and launch gaps of `rank_id` (or of `ranks`) as those of other ranks; of `op_type` only, if given."""
+    """Kernels and launch gaps of `rank_id` (or of `ranks`) as those of other ranks; of `op_type` only, if given.
+
+    Kernels that no other rank runs (the loss, on the last stage) change by the factor of those that have peers.
+    """
     table = model.recorded.operations
     ranks = arguments.get("ranks", [arguments.get("rank_id")])
     mine = table["rank_id"].isin([int(r) for r in ranks]).to_numpy() & (table["role"] == "compute").to_numpy()
     if "op_type" in arguments:
         mine &= (table["op_type"] == arguments["op_type"]).fillna(False).to_numpy(dtype=bool)
-    work = _replaced(durations.work_us, mine, _peers(table, ~_same_ranks(table, ranks), "work_us", mine))
+    peer = _peers(table, ~_same_ranks(table, ranks), "work_us", mine)
+    work = _replaced(durations.work_us, mine, peer)
     if "op_type" in arguments:
         return replace(durations, work_us=work)
+    without_peer = mine & ~np.isfinite(peer)
+    work = np.where(without_peer, work * _factor(peer, table, mine), work)
     gaps = mine & ~_heads(table)
     delay = _replaced(durations.delay_us, gaps, _peers(table, ~_same_ranks(table, ranks), "delay_us", gaps))
     return replace(durations, work_us=work, delay_us=delay)
@@ -88,8 +96,6 @@ def as_other_links(model: StepModel, durations: Durations, arguments: Mapping[st
     """Communication over the link `src_rank` to `dst_rank` as if it were as fast as the median of its peers."""
     table, src, dst = model.recorded.operations, int(arguments["src_rank"]), int(arguments["dst_rank"])
     excess = _link_excess(model, src, dst)
-    if excess.empty:
-        return durations
     label = table["group_id"].str.split(" ").str[0]
     key = pd.MultiIndex.from_arrays([table["step"], label])
     share = pd.Series(excess.reindex(key).to_numpy(), index=table.index).fillna(0.0).to_numpy()
@@ -169,7 +175,10 @@ def with_micro_batches(model: StepModel, durations: Durations, arguments: Mappin
     """
     passes = passes_by_stage(model.recorded.operations, durations.work_us)
     if passes is None:
-        return durations
+        raise UnknownContentError(
+            "The profile shows no pipeline: no receives, or no kernels whose names say that they are of backward.",
+            fix="ask for micro_batches of a pipeline-parallel job that was profiled in graph mode",
+        )
     now = int(passes["micro_batches"].iloc[0])
     lengths = [pipeline_step_us(passes, count) for count in (now, int(arguments["micro_batches"]))]
     return replace(durations, shift_us=durations.shift_us + lengths[1] - lengths[0])
@@ -209,24 +218,43 @@ def _peers(table: pd.DataFrame, peers: Mask, column: str, mine: Mask) -> FloatAr
     return np.where(mine, found, np.nan)
 
 
+def _factor(peer: FloatArray, table: pd.DataFrame, mine: Mask) -> FloatArray:
+    """Time of the peers over the own time, per rank, over the kernels that have peers; 1 where none has."""
+    both = mine & np.isfinite(peer)
+    sums = pd.DataFrame({"peer": peer, "own": table["work_us"].to_numpy()})[both].groupby(table["rank_id"][both]).sum()
+    factor = (sums["peer"] / sums["own"]).where(sums["own"] > 0)
+    found: FloatArray = table["rank_id"].map(factor).fillna(1.0).to_numpy(dtype=np.float64)
+    return found
+
+
 def _replaced(now: FloatArray, mine: Mask, peer: FloatArray) -> FloatArray:
     return np.where(mine & np.isfinite(peer), peer, now)
 
 
 def _link_excess(model: StepModel, src: int, dst: int) -> pd.Series:
-    """Share of the communication time of each (step, group) that the link takes beyond the slowest other link.
+    """Share of the communication time of each (step, group) that the link takes beyond its peers.
 
-    Links of one transport are used at the same time, transports one after the other.
+    Links of one transport are used at the same time, transports one after the other. Peers: the slowest other link of
+    the group and transport; where a group has no other, the median speed of that transport in the step.
     """
     if model.links is None:
-        return pd.Series(dtype="float64")
+        raise UnknownContentError("Without table `links` no link can be compared with others.", fix=LINKS.fix)
     table = model.recorded.operations
     groups = table[table["role"] != "compute"].assign(group_id=table["group_id"].str.split(" ").str[0])
     links = _global_links(model.links, groups)
     key = ["step", "group_id", "transport"]
     is_mine = (links["src_rank"] == src) & (links["dst_rank"] == dst)
     others = links[~is_mine].groupby(key)["transit_us"].max().rename("others_us")
-    mine = links[is_mine].groupby(key)["transit_us"].max().to_frame().join(others, how="inner")
+    speed = links["size_bytes"] / links["transit_us"]
+    usual = speed[~is_mine].groupby([links["step"], links["transport"]]).median().rename("usual")
+    mine = links[is_mine].groupby(key).agg(transit_us=("transit_us", "max"), size_bytes=("size_bytes", "max"))
+    mine = mine.join(others).join(usual, on=["step", "transport"])
+    mine["others_us"] = mine["others_us"].fillna(mine["size_bytes"] / mine["usual"])
+    if not mine["others_us"].notna().any():
+        raise UnknownParameterError(
+            f"Table `links` has no link {src}-{dst} that has peers of its transport.",
+            fix="give src_rank and dst_rank of a link between cards: ranks of the job, in the direction of the data",
+        )
     excess = (mine["transit_us"] - mine["others_us"]).clip(lower=0.0).groupby(["step", "group_id"]).sum()
     per_rank = groups.groupby(["step", "group_id", "rank_id"])["work_us"].sum()
     return (excess / per_rank.groupby(["step", "group_id"]).max()).dropna().clip(upper=1.0)

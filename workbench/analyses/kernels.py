@@ -132,9 +132,9 @@ def device_ratios(ratios: pd.DataFrame) -> pd.DataFrame:
         ratios: as `operator_ratios` returns.
 
     Returns:
-        One row per rank_id: ratio (median over operators, weighted by time, without one of them), slow_share (share of the compute time in
-        operators that are at least half as much slower as that), excess_us_per_step (of all operators). Empty in, empty
-        out.
+        One row per rank_id: ratio (median over operators, weighted by time, without one of them), slow_share (share of
+        the compute time in operators that are at least half as much slower as that), excess_us_per_step (of all
+        operators). Empty in, empty out.
     """
     rows = []
     for rank_id, rank in ratios.groupby("rank_id"):

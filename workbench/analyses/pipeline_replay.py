@@ -8,6 +8,7 @@ from __future__ import annotations
 import pandas as pd
 
 from workbench.analyses.replay import Replay, lane_order, prepare
+from workbench.errors import UnknownContentError
 
 PLACE = ["rank_id", "step"]
 DIRECTIONS = ("forward", "backward")
@@ -25,15 +26,28 @@ def pipeline_replay(operations: pd.DataFrame) -> Replay:
         operations: table `operations`, any row order.
 
     Raises:
-        UnknownContentError: no operations, or contradicting ones.
+        UnknownContentError: no operations, contradicting ones, or several model chunks per stage (interleaved).
     """
     table = operations.sort_values([*PLACE, "start_ns", "op_type", "sequence"], ignore_index=True)
+    _refuse_chunks(table)
     needs = [lane_order(table), _first_backward(table), _parameters(table)]
     for way in DIRECTIONS:
         compute, send, receive = (f"{way}-{what}" for what in ("compute", "send", "recv"))
         needs += [_same_number(table, send, compute), _same_number(table, compute, receive)]
         needs.append(_same_number(table, receive, compute, offset=-1))
     return prepare(table, pd.concat(needs, ignore_index=True))
+
+
+def _refuse_chunks(table: pd.DataFrame) -> None:
+    """Several passes of one micro-batch on a rank and step: it holds several chunks of the model."""
+    passes = table[table["op_type"].isin([f"{way}-compute" for way in DIRECTIONS]) & table["micro_batch"].notna()]
+    repeated = passes.duplicated([*PLACE, "op_type", "micro_batch"])
+    if repeated.any():
+        rank, step, op_type, number = passes.loc[repeated, [*PLACE, "op_type", "micro_batch"]].iloc[0]
+        raise UnknownContentError(
+            f"Rank {rank} has several {op_type} of micro-batch {number} in step {step}: an interleaved schedule.",
+            fix="give a trace with one model chunk per stage (mc 0 only)",
+        )
 
 
 def _positions(table: pd.DataFrame, op_type: str) -> pd.DataFrame:

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from workbench.analyses.gradients import BACKWARD, gradient_collectives
+from workbench.analyses.gradients import BACKWARD, LAYER, gradient_collectives
 from workbench.analyses.statistics import FloatArray
+from workbench.errors import UnknownContentError
 
 
 def schedule_1f1b(stages: int, micro_batches: int, stage: int) -> list[tuple[str, int]]:
@@ -77,6 +78,9 @@ def passes_by_stage(operations: pd.DataFrame, work_us: FloatArray) -> pd.DataFra
     Returns:
         One row per stage, in the order of their lowest ranks: forward_us, backward_us, transfer_us, reduce_us, buckets
         (see `pipeline_step_us`; means of steps, passes of the slowest rank, the median transfer), micro_batches.
+
+    Raises:
+        UnknownContentError: stages hold several chunks of layers (interleaved schedule): 1F1B does not describe it.
     """
     receives = operations["role"] == "receive"
     backward = operations["name"].str.contains(BACKWARD, regex=True, na=False).to_numpy(dtype=bool)
@@ -84,6 +88,7 @@ def passes_by_stage(operations: pd.DataFrame, work_us: FloatArray) -> pd.DataFra
     if not receives.any() or not (backward & compute).any():
         return None
     stage, work = _stages(operations), pd.Series(work_us, operations.index)
+    _refuse_interleaved(operations[compute], stage)
     last = operations["ordinal"].where(backward & compute).groupby(stage).transform("max")
     forward = compute & ~backward & (operations["ordinal"] < last).to_numpy(dtype=bool)
     steps, ranks = operations["step"].nunique(), operations["rank_id"].groupby(stage).nunique()
@@ -105,6 +110,22 @@ def passes_by_stage(operations: pd.DataFrame, work_us: FloatArray) -> pd.DataFra
             "micro_batches": micro_batches,
         }
     ).reset_index(drop=True)
+
+
+def _refuse_interleaved(compute: pd.DataFrame, stage: pd.Series) -> None:
+    """A stage with layers before and after those of another one holds several chunks."""
+    names = pd.Series(compute["name"].dropna().unique(), dtype="string")
+    found = names.str.extract(LAYER)
+    layer = pd.to_numeric(found[0].fillna(found[1])).set_axis(names)
+    held = pd.DataFrame({"stage": stage[compute.index], "layer": compute["name"].map(layer)}).dropna().drop_duplicates()
+    held = held.sort_values("layer")
+    chunks = held.loc[held["stage"] != held["stage"].shift(), "stage"].value_counts()
+    if held["layer"].is_unique and (chunks > 1).any():
+        raise UnknownContentError(
+            f"Pipeline stages hold up to {chunks.max()} chunks of layers (interleaved): only 1F1B with one chunk per "
+            "stage is modelled.",
+            fix="ask for other scenarios: all but micro_batches are replayed as recorded, whatever the schedule",
+        )
 
 
 def _stages(operations: pd.DataFrame) -> pd.Series:

@@ -10,10 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.analyses.changes import StepModel
 from workbench.analyses.what_if import step_model, what_if
 from workbench.errors import WorkbenchError
+from workbench.findings.communication import MICRO_BATCHES_PER_STAGE
 from workbench.findings.finding import Evidence, Finding
 from workbench.findings.kernels import severity_of
+
+_COLUMNS = ["what", "rank_id", "ranks", "op_type", "src_rank", "dst_rank", "steps", "micro_batches"]
 
 
 def priced(
@@ -30,23 +34,51 @@ def priced(
     Returns:
         In the same order. A finding whose cause alone saves little because another hides it has a fact that says so.
     """
-    scenarios = [_scenario(finding, stages) for finding in findings]
-    known = [s for s in scenarios if s is not None]
-    if not known or "kernels" not in tables:
+    scenarios = [_scenario(finding, stages, tables) for finding in findings]
+    if "kernels" not in tables or all(s is None for s in scenarios):
         return list(findings)
     try:
-        gains = iter(what_if(step_model(tables), pd.DataFrame(known)).to_dict("records"))
+        model = step_model(tables)
     except WorkbenchError:  # no task has a step and a start: the estimates stand
         return list(findings)
-    return [f if s is None else _with_gain(f, next(gains), wall_us) for f, s in zip(findings, scenarios, strict=True)]
+    refused = [None if s is None else _refusal(model, s) for s in scenarios]
+    known = [s for s, reason in zip(scenarios, refused, strict=True) if s is not None and reason is None]
+    gains = iter(what_if(model, pd.DataFrame(known, columns=_COLUMNS)).to_dict("records"))
+    return [
+        f if s is None else _with_gain(f, next(gains), wall_us) if reason is None else _estimated(f, reason)
+        for f, s, reason in zip(findings, scenarios, refused, strict=True)
+    ]
 
 
-def _scenario(finding: Finding, stages: pd.DataFrame) -> dict[str, Any] | None:
+def _refusal(model: StepModel, scenario: dict[str, Any]) -> str | None:
+    """Why the scenario cannot be replayed, None if it can."""
+    if scenario["what"] not in ("link", "micro_batches"):
+        return None
+    try:
+        what_if(model, pd.DataFrame([scenario]))
+    except WorkbenchError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def _estimated(finding: Finding, reason: str) -> Finding:
+    fact = Evidence(fact="the gain is estimated, not replayed", value=reason)
+    return replace(finding, evidence=(*finding.evidence, fact))
+
+
+def _scenario(finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any] | None:
     """The row of `what_if` that takes the finding's cause away."""
     who, one_rank = finding.culprit, {"rank_id": finding.culprit.rank}
     if finding.cause == "slow_link":
         ends = re.fullmatch(r"(\d+)-(\d+)", who.link or "")  # numbers in a group are no ranks of the job
-        return None if ends is None else {"what": "link", "src_rank": int(ends[1]), "dst_rank": int(ends[2])}
+        return (
+            None
+            if ends is None or "links" not in tables
+            else {"what": "link", "src_rank": int(ends[1]), "dst_rank": int(ends[2])}
+        )
+    if finding.cause == "pipeline_bubble" and finding.culprit.stage is None:
+        wanted = MICRO_BATCHES_PER_STAGE * int(stages["stage"].nunique())
+        return {"what": "micro_batches", "micro_batches": wanted}
     if finding.cause == "pipeline_bubble":
         ranks = stages.loc[stages["stage"] == who.stage, "rank_id"].tolist()
         return {"what": "stage", "ranks": ranks} if ranks else None
