@@ -1,4 +1,4 @@
-"""`workbench data ...`: the data side of a training: profile and tune its pipeline.
+"""`workbench data ...`: the data side of a training: profile and tune its pipeline, convert and check its files.
 
 A module of `workbench.commands` with SUBCOMMANDS of this group is named in MODULES.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from workbench.commands import data_profile
+from workbench.commands import data_convert, data_profile
 from workbench.commands.command import Command
 
-MODULES = (data_profile,)
+MODULES = (data_profile, data_convert)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run_data(arguments: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name="data",
-        summary="the data of a training: profile its pipeline, find what holds it back, tune it",
+        summary="the data of a training: profile its pipeline, find what holds it back, tune it; convert and check its files",
         examples=tuple(example for module in MODULES for command in module.SUBCOMMANDS for example in command.examples),
         add_arguments=_add_data,
         run=run_data,

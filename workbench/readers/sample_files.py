@@ -13,7 +13,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 import msgspec
 
@@ -31,6 +31,7 @@ from workbench.readers.text import utf16_of
 FORMS = ("jsonl", "json", "csv", "text")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 LONGEST_SAMPLE_BYTES = 8 << 20  # a MindRecord page of 32 MiB holds it with its copy in every encoding
+SAMPLES_PER_REPORT = 500
 DELIMITERS = ",\t;|"
 
 
@@ -59,6 +60,7 @@ def read_samples(
     encoding: str | None = None,
     longest_bytes: int = LONGEST_SAMPLE_BYTES,
     skip: int = 0,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Iterator[RawSample]:
     """The samples of one file, in file order.
 
@@ -68,6 +70,7 @@ def read_samples(
         encoding: of the text; by default UTF-8, or UTF-16 where the file shows it.
         longest_bytes: a longer line, element or cell is unusable.
         skip: samples, usable or not, to pass over quickly (to go on where an earlier reading ended).
+        on_progress: told from time to time how many bytes of the file were read.
 
     Raises:
         UnreadableFileError: no bytes, cannot be opened, or not of the form at all.
@@ -78,15 +81,16 @@ def read_samples(
     if chosen not in FORMS:
         raise UnknownParameterError(f"{chosen!r} is no form of data files.", fix=f"use one of {', '.join(FORMS)}")
     last = 0
-    with _open_text(path, encoding) as stream:
+    with path.open("rb") as raw, _text(raw, path, encoding) as stream:
         try:
             for sample in _READ[chosen](stream, path, longest_bytes, skip):
-                last = sample.place
+                last += 1
+                if on_progress and last % SAMPLES_PER_REPORT == 1:
+                    on_progress(raw.tell())
                 yield sample
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            yield RawSample(
-                last + 1, None, f"the compressed file is cut off or damaged here, its rest is lost: {error}", ""
-            )
+            problem = f"the compressed file is cut off or damaged here, its rest is lost: {error}"
+            yield RawSample(skip + last + 1, None, problem, "")
 
 
 def form_of(path: Path, *, encoding: str | None = None) -> str:
@@ -104,11 +108,12 @@ def _hidden(path: Path, root: Path) -> bool:
 
 def _head(path: Path, encoding: str | None) -> tuple[str, str]:
     try:
-        with _open_bytes(path) as f:
-            head = f.read(CHUNK_CHARACTERS)
-    except OSError as error:
+        with path.open("rb") as f:
+            head = _unpacked(f, path).read(CHUNK_CHARACTERS)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UnreadableFileError(
-            f"{path} cannot be read: {error.strerror or error}.", fix="check that the file exists and may be read"
+            f"{path} cannot be read: {reason}.", fix="check that the file exists and may be read"
         ) from None
     if not head.strip():
         raise UnreadableFileError(f"{path} is empty: it holds no sample.", fix="copy or write the file again")
@@ -121,14 +126,14 @@ def _head(path: Path, encoding: str | None) -> tuple[str, str]:
         ) from None
 
 
-def _open_bytes(path: Path) -> io.BufferedIOBase:
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+def _unpacked(raw: BinaryIO, path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
 
 
-def _open_text(path: Path, encoding: str) -> TextIO:
+def _text(raw: BinaryIO, path: Path, encoding: str) -> TextIO:
     # invalid bytes become lone surrogates (U+FFFD in UTF-16), which `problem_of_text` finds line by line
     errors = "replace" if encoding.lower().startswith("utf-16") else "surrogateescape"
-    return io.TextIOWrapper(_open_bytes(path), encoding=encoding, errors=errors, newline="\n")  # type: ignore[type-var]
+    return io.TextIOWrapper(_unpacked(raw, path), encoding=encoding, errors=errors, newline="\n")
 
 
 def _form_of(path: Path, head: str, _encoding: str) -> str:
