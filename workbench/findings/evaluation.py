@@ -11,7 +11,8 @@ from workbench.analyses.evaluation import (
     subset_metrics,
 )
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity, Steps
-from workbench.findings.rule import Rule
+from workbench.findings.rule import Rule, Tables
+from workbench.findings.subset_course import find_subset_drops
 
 CHANGE_WARNING_NATS = 0.01  # 1 % of perplexity: smaller changes are real and do not matter
 CHANGE_CRITICAL_NATS = 0.10
@@ -34,6 +35,14 @@ def find_subset_regression(eval_samples: pd.DataFrame, checkpoint: str | None = 
     whole = changes[changes["subset"] == ALL_SUBSETS].set_index("role")
     steps = eval_samples.dropna(subset=["checkpoint"]).groupby("checkpoint")["step"].first()
     return [_regression(row, whole, checkpoint, steps) for row in worse.to_dict("records")]
+
+
+def find_worse_subsets(tables: Tables) -> list[Finding]:
+    """Drops in the course of a subset with what explains them, then regressions of the last checkpoint elsewhere."""
+    fallen = find_subset_drops(tables)
+    named = {f.culprit.subset for f in fallen}
+    last = find_subset_regression(tables["eval_samples"]) if "eval_samples" in tables else []
+    return [*fallen, *(f for f in last if f.culprit.subset not in named)]
 
 
 def find_checkpoint_without_loss(eval_samples: pd.DataFrame) -> list[Finding]:
@@ -90,6 +99,11 @@ def _regression(row: dict, whole: pd.DataFrame, checkpoint: str, steps: pd.Serie
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("eval_samples",), find=lambda t: find_subset_regression(t["eval_samples"])),
+    Rule(needs=("eval_samples",), uses=("evals", "data_mix", "training_steps"), find=find_worse_subsets),
+    Rule(
+        needs=("evals",),
+        uses=("data_mix", "training_steps"),
+        find=lambda t: [] if "eval_samples" in t else find_worse_subsets(t),
+    ),
     Rule(needs=("eval_samples",), find=lambda t: find_checkpoint_without_loss(t["eval_samples"])),
 )
