@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.findings import checkpoints, cluster, evaluation, log_memory, memory, step_time, training
+from workbench.findings import checkpoints, cluster, evaluation, log_memory, memory, scaling, step_time, training
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
 from workbench.findings.joining import join
 from workbench.findings.rule import Rule, Tables
@@ -26,7 +26,7 @@ COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
 CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
 
 
-TOPICS = (training, step_time, memory, log_memory, cluster, evaluation, checkpoints)  # modules of rules
+TOPICS = (training, step_time, memory, log_memory, scaling, cluster, evaluation, checkpoints)  # modules of rules
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
 

@@ -120,6 +120,7 @@ CAUSES: dict[str, str] = {
     # several devices
     "slow_rank": "one rank is slower than its peers",
     "slow_link": "one link is slower than its peers",
+    "poor_scaling": "more devices bring less than they should, and no part of the step tells why",
     "no_rdma_fallback": "collectives run over sockets",
     "link_bound_sharding": "the sharding moves more data than the links carry",
     "rank_missing_collective": "a rank did not take part in a collective",

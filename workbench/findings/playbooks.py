@@ -40,7 +40,8 @@ PLAYBOOKS: Mapping[str, Playbook] = {
         symptom="More devices bring little, or a job of several ranks hangs.",
         notebook="poor_scaling",
         causes=("rank_missing_collective", "rank_late", "slow_rank", "slow_link", "no_rdma_fallback",
-                "link_bound_sharding", "exposed_communication", "no_overlap", "unfused_allreduce", "pipeline_bubble"),
+                "link_bound_sharding", "exposed_communication", "no_overlap", "unfused_allreduce", "pipeline_bubble",
+                "poor_scaling"),
     ),
     "T5": Playbook(
         symptom="One subset of the evaluation gets worse while the whole improves.",
