@@ -75,7 +75,7 @@ def test_a_checkpoint_or_step_that_is_not_there_is_an_error(faulty, tmp_path):
 
 def test_a_verdict_rests_only_on_tables_that_a_rule_looked_at(tmp_path, healthy):
     assert "parameter_groups" in wb.open_run(healthy, quiet=True).tables  # which no rule takes
-    assert diagnose(healthy).coverage["tables"] == ["training_steps", "evals", "eval_samples"]
+    assert diagnose(healthy).coverage["tables"] == ["training_steps", "evals", "eval_samples", "settings"]
     (tmp_path / "my.yaml").write_text("learning_rate: 0.001\n")
     found = diagnose(tmp_path / "my.yaml")
     assert (found.coverage["tables"], found.causes) == ([], ())
