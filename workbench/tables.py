@@ -522,7 +522,12 @@ EVENTS = Table(
     "One row per interval or mark in a run.",
     (
         _rank_id(),
-        Column("kind", "string", "start, compile, eval, checkpoint, profile, gc, gap, alert, end", required=True),
+        Column(
+            "kind",
+            "string",
+            "start, compile, eval, inline_decision, checkpoint, profile, gc, gap, alert, end",
+            required=True,
+        ),
         Column("start_ns", "Int64", "ns since epoch", required=True),
         Column("duration_us", "float64", "0 for a mark; missing while it is open"),
         Column("step", "Int64", "training step it belongs to"),
@@ -573,6 +578,75 @@ EVAL_SAMPLES = Table(
         Column("preview", "string", "beginning of the sample"),
     ),
     fix=EVALS.fix,
+)
+
+VARIANT_SAMPLES = Table(
+    "variant_samples",
+    "One row per model state, sample and variant of its input (perturbed, longer context) with the same targets.",
+    (
+        Column("dimension", "string", "robustness, context_length", required=True),
+        Column("variant", "string", "what was done to the input; `original` is the input as it was", required=True),
+        *EVAL_SAMPLES.columns,
+    ),
+    fix="call `workbench post-training RUN`, see docs/post_training.md",
+)
+
+GENERATIONS = Table(
+    "generations",
+    "One row per generated text, from the workbench's own generation or from a JSONL file of any model's outputs.",
+    (
+        Column("checkpoint", "string", "checkpoint file stem, or the model's name"),
+        Column("step", "Int64", "training step of the model state"),
+        Column("subset", "string", "subset or task that the prompt belongs to", required=True),
+        Column("sample_id", "string", "stable id of the prompt", required=True),
+        Column("repeat", "Int64", "number of this text among those of the same prompt, from 0"),
+        Column("prompt", "string", "what the model was given"),
+        Column("output", "string", "what it wrote, without the prompt", required=True),
+        Column("finish_reason", "string", "stop, length, ...; missing where the source does not tell"),
+        Column("output_tokens", "float64", "tokens written"),
+        Column(
+            "expects", "string", "what the output must be: python, json, text; missing: judged by the subset's name"
+        ),
+        Column("constraints", "string", "instructions that can be checked, a JSON list (docs/post_training.md)"),
+        Column("temperature", "float64", "0 where the most likely token was taken each time"),
+        Column("source", "string", "file the row came from"),
+    ),
+    fix="call `workbench post-training RUN`, or put a JSONL file of outputs into the run, see docs/post_training.md",
+)
+
+LAYER_STATISTICS = Table(
+    "layer_statistics",
+    "One row per rank, step, layer and range of token positions: the layer's output on that step's batch.",
+    (
+        _rank_id(),
+        Column("step", "int64", "training step", required=True),
+        Column("layer", "string", "name of the cell", required=True),
+        Column("layer_index", "Int64", "its place in the network, from 0"),
+        Column("first_position", "Int64", "first token position of the range; missing in rows over all positions"),
+        Column("last_position", "Int64", "last token position of the range, likewise"),
+        Column("mean", "float64", "mean of the output's elements"),
+        Column("spread", "float64", "their standard deviation"),
+        Column("max_abs", "float64", "largest absolute value"),
+        Column("zero_share", "float64", "elements that are exactly 0"),
+    ),
+    fix="train with workbench.probes.LayerProbe in the callbacks, see docs/layers.md",
+)
+
+SUSPECT_BATCHES = Table(
+    "suspect_batches",
+    "One row per sample of the batches at and before a jump of the loss.",
+    (
+        _rank_id(),
+        Column("spike_step", "int64", "step at which the loss jumped", required=True),
+        Column("step", "int64", "step that trained on the sample", required=True),
+        Column("row", "int64", "row in the batch, from 0", required=True),
+        Column("sample_id", "string", "id of the sample, where the data has one"),
+        Column("fingerprint", "string", "hash of the sample's inputs: the same sample, the same hash", required=True),
+        Column("batch_loss", "float64", "training loss of that step"),
+        Column("loss", "float64", "loss of the sample alone, scored after the jump, nats per token"),
+        Column("preview", "string", "beginning of the sample"),
+    ),
+    fix="train with workbench.probes.BatchWatch in the callbacks, see docs/inline_evaluation.md",
 )
 
 TELEMETRY = Table(
@@ -674,7 +748,8 @@ TABLES: dict[str, Table] = {
     for t in (
         STEP_TIME, KERNELS, KERNEL_TOTALS, GRAPH_OPS, TRACE_EVENTS, COLLECTIVES, LINKS, MEMORY_TIMELINE,
         TENSOR_LIFETIMES, DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS,
-        PARAMETER_GROUPS, EVENTS, EVALS, EVAL_SAMPLES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS, OPERATIONS,
+        PARAMETER_GROUPS, EVENTS, EVALS, EVAL_SAMPLES, VARIANT_SAMPLES, GENERATIONS,
+        LAYER_STATISTICS, SUSPECT_BATCHES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS, OPERATIONS,
     )
 }  # fmt: skip
 

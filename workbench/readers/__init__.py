@@ -10,6 +10,7 @@ from workbench.readers import (
     communication,
     database,
     event_files,
+    generated_text,
     host_info,
     host_ops,
     host_profile,
@@ -30,6 +31,7 @@ from workbench.readers import (
     parallel_strategy,
     profiler_info,
     run_directory,
+    run_extras,
     runtime_profiler,
     series,
     settings_files,
@@ -47,7 +49,8 @@ _OLD_PROFILE = (
 )  # fmt: skip
 _HOST = (host_profile, runtime_profiler, memory_tracker, monitor_tables, event_files)
 MODULES = (
-    run_directory, straggler_trace, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST, trace, logs, settings_files, series,
+    run_directory, run_extras, generated_text, straggler_trace, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST,
+    trace, logs, settings_files, series,
 )  # fmt: skip
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 

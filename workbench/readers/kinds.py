@@ -5,6 +5,7 @@ Each reader module lists its kinds in `KINDS`; `workbench.readers.ALL_KINDS` joi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,3 +53,13 @@ class FileKind:
     stream: Callable[[Path, FileContext, Sink], list[Note]] | None = None
     read_many: Callable[[Sequence[tuple[Path, FileContext]]], dict[str, Reading] | None] | None = None
     rows_stand_alone: bool = False
+
+
+def in_folder(folder: str, pattern: str) -> Callable[[Path, bytes], bool]:
+    """Sniffer of our own files. Place and name decide, so that an empty or damaged file is still named in a note."""
+    matches = re.compile(pattern).fullmatch
+
+    def sniff(path: Path, _head: bytes) -> bool:
+        return path.parent.name == folder and matches(path.name) is not None
+
+    return sniff
