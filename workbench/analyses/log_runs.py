@@ -31,8 +31,9 @@ def run_of_source(training_steps: pd.DataFrame) -> pd.Series:
         Index: source; value: number of the run, 0 for the earliest: by words such as before and after in the names,
         else by the first time, else by the name. Empty in, empty out.
     """
-    sources = [s for s in training_steps["source"].dropna().unique()]
-    parts = {str(s): training_steps[training_steps["source"] == s] for s in sources}
+    parts = {str(s): part for s, part in training_steps.groupby("source")}
+    if training_steps.groupby("rank_id")["source"].nunique().max() == 1:
+        return pd.Series(0, index=pd.Index(list(parts), name="source"), dtype="int64")
     runs: list[list[str]] = []
     for source in sorted(parts, key=lambda s: (_first_time(parts[s]), s)):
         fitting = [run for run in runs if _fits(source, run, parts)]
@@ -106,6 +107,8 @@ def _fits(source: str, run: Sequence[str], parts: Mapping[str, pd.DataFrame]) ->
 
 def _contradict(a: pd.DataFrame, b: pd.DataFrame) -> bool:
     """Whether two files of one rank measured the same steps, with other results."""
+    if not set(a["rank_id"].unique()) & set(b["rank_id"].unique()):
+        return False
     both = a.drop_duplicates(["rank_id", "step"]).merge(
         b.drop_duplicates(["rank_id", "step"]), on=["rank_id", "step"], suffixes=("", "_b")
     )

@@ -9,7 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.findings import checkpoints, cluster, evaluation, log_memory, memory, scaling, step_time, training
+from workbench.findings import (
+    checkpoints,
+    cluster,
+    evaluation,
+    log_memory,
+    log_timeouts,
+    memory,
+    scaling,
+    step_time,
+    training,
+)
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
 from workbench.findings.joining import join
 from workbench.findings.rule import Rule, Tables
@@ -26,7 +36,9 @@ COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
 CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
 
 
-TOPICS = (training, step_time, memory, log_memory, scaling, cluster, evaluation, checkpoints)  # modules of rules
+TOPICS = (  # modules of rules
+    training, step_time, memory, log_memory, log_timeouts, scaling, cluster, evaluation, checkpoints,
+)  # fmt: skip
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
 
