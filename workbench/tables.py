@@ -362,6 +362,12 @@ TENSOR_LIFETIMES = Table(
             "release, in `clock` units; missing = never freed",
             ("Release Time(us)", "end_time_stamp", "free_time"),
         ),
+        Column(
+            "last_used_at",
+            "Int64",
+            "last task that reads or writes the block, in `clock` units; missing where the source does not tell",
+            ("last_use_time", "last_used_at", "last_used_time"),
+        ),
         Column("clock", "string", "ns (since epoch) or task (a counter of tasks)"),
         Column("address", "string", "device address, hexadecimal", ("device_addr", "addr")),
         Column("stream_id", "string", "stream", ("Stream Ptr", "stream_id")),

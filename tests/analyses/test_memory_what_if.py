@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from tests.memory_rows import lifetimes
-from workbench.analyses.memory_what_if import recompute_savings, what_if
+from workbench.analyses.memory_what_if import last_use_savings, recompute_savings, what_if
 from workbench.errors import UnknownParameterError
 from workbench.tables import TENSOR_LIFETIMES
 
@@ -48,3 +48,15 @@ def test_savings_of_the_largest_parts_of_the_highest_rank():
     assert table["part"].tolist() == ["#-L/Add-op#", "Head"]
     assert table["saved_allocated_bytes"].tolist() == [3 * MIB, 0]  # Head lives for one event: nothing to be away for
     assert recompute_savings(TENSOR_LIFETIMES.empty()).empty
+
+
+def test_what_the_recorded_last_uses_would_save():
+    assert last_use_savings(ROWS).empty  # none is recorded
+    used = ROWS.assign(last_used_at=pd.array([35, 38, 39, 44], dtype="Int64"))
+    table = last_use_savings(used).set_index("part")
+    # the three are gone before Head comes: the most is 10 + 3 at 30; without Head's last MiB nothing changes at 40
+    assert table.loc["#-L/Add-op#", "peak_allocated_bytes"] == 13 * MIB
+    assert table.loc["Head", "saved_allocated_bytes"] == 0
+    some = used.assign(last_used_at=used["last_used_at"].mask(used["name"] == "1-L/Add-op2"))
+    one = last_use_savings(some).set_index("part").loc["#-L/Add-op#"]
+    assert one["peak_allocated_bytes"] == (10 + 1 + 2) * MIB  # the second stays until 60: at 40 there are 10 + 1 + 2

@@ -83,11 +83,19 @@ def test_a_leak_its_size_and_its_operator():
         [1000, 1100, 1150, 1175, 1187, 1193],  # a cache that fills up
         [1000, 1500, 1500, 1500, 1500, 1500],  # a buffer made once
         [1000, 1010, 990, 1005, 1000, 995],  # noise
-        [1000, 1100, 1200],  # too few steps
     ],
 )
 def test_what_is_no_leak(floors):
     assert find_memory_leak(curve(floors), kernels(len(floors))) == []
+
+
+def test_growth_over_fewer_steps_than_a_leak_needs_is_only_told():
+    found = find_memory_leak(curve([1000, 1100, 1200]), kernels(3))
+    assert [(f.severity, f.confidence, f.cause) for f in found] == [("info", "low", "memory_leak")]
+    assert "100.0 MiB per step over 3 profiled steps" in found[0].title
+    assert "Profile 6 steps" in found[0].fix
+    assert find_memory_leak(curve([1000, 1100, 1050]), kernels(3)) == []
+    assert find_memory_leak(curve([1000, 1100]), kernels(2)) == []  # one change is nothing
 
 
 def staged(*levels):

@@ -50,6 +50,13 @@ def test_table_of_an_article_with_times_of_day(tmp_path):
     assert notes == []
 
 
+def test_last_uses_of_a_hand_made_table(tmp_path):
+    text = "op_name,size_bytes,alloc_time,free_time,last_use_time\nMatMul,8,10,20,15\nAdd,16,11,21,\n"
+    table = read_text(tmp_path, "memory_usage.csv", text, "tensor_table")["tensor_lifetimes"].table
+    assert table.last_used_at[0] == 15
+    assert table.last_used_at.isna().tolist() == [False, True]
+
+
 @pytest.mark.parametrize(
     ("times", "expected", "clock"),
     [

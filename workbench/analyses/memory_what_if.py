@@ -11,6 +11,7 @@ from workbench.analyses.allocator import ALIGN_BYTES, GROW_BYTES, replay, replay
 from workbench.analyses.blocks import births_and_deaths, main_pool
 from workbench.analyses.lifetimes import operator_stem, peak_parts
 from workbench.errors import UnknownParameterError
+from workbench.tables import TENSOR_LIFETIMES
 
 Change = Literal["free_at_last_use", "recompute", "offload"]
 COLUMNS = ["part", "change", "blocks", "size_bytes", "peak_allocated_bytes", "saved_allocated_bytes",
@@ -28,7 +29,8 @@ def what_if(
 ) -> pd.DataFrame:
     """Peak and pool if the blocks of one operator were freed at their last use, recomputed, or offloaded.
 
-    - free_at_last_use: each block ends at the time `last_used_at` says (never later than it ended).
+    - free_at_last_use: each block ends at the time `last_used_at` says (never later than it ended); one without such a
+      time stays as it is.
     - recompute, offload: each block is there from its birth to the next event of the pool, and again from the last
       event before its death to its death. No record tells when a block is read, so this is the most that can be saved.
       Recomputing costs the operator's time once more; offloading moves each block out and in: moved_bytes.
@@ -37,7 +39,7 @@ def what_if(
         lifetimes: rows of one pool, as `main_pools` gives.
         part: an `operator_stem`.
         change: what to do with its blocks.
-        last_used_at: time of the last use by label of `lifetimes`; needed for free_at_last_use.
+        last_used_at: time of the last use by label of `lifetimes`; by default the column of that name.
         align_bytes: see `replay`.
         grow_bytes: see `replay`.
 
@@ -74,15 +76,33 @@ def recompute_savings(tensor_lifetimes: pd.DataFrame, *, parts: int = 5) -> pd.D
         `what_if` rows for the `parts` largest listed parts of that rank's peak with its rank_id, most saved first.
         Empty where no block is listed.
     """
+    return _savings(tensor_lifetimes, "recompute", parts)
+
+
+def last_use_savings(tensor_lifetimes: pd.DataFrame, *, parts: int = 5) -> pd.DataFrame:
+    """What freeing the blocks of each of the largest operators at their last use would save.
+
+    Returns:
+        As `recompute_savings`, of blocks with a known last use. Empty where no last use is recorded.
+    """
+    rows = TENSOR_LIFETIMES.check(tensor_lifetimes)
+    return _savings(rows, "free_at_last_use", parts) if rows["last_used_at"].notna().any() else _nothing()
+
+
+def _nothing() -> pd.DataFrame:
+    return pd.DataFrame(columns=["rank_id", *COLUMNS])
+
+
+def _savings(tensor_lifetimes: pd.DataFrame, change: Change, parts: int) -> pd.DataFrame:
     found = peak_parts(tensor_lifetimes)
     listed = found[found["listed"].astype(bool)]
     if listed.empty:
-        return pd.DataFrame(columns=["rank_id", *COLUMNS])
+        return _nothing()
     rank_id = int(listed.loc[listed["peak_bytes"].idxmax(), "rank_id"])
     rows = main_pool(tensor_lifetimes, rank_id)
     here = peak_parts(rows)
     names = here.loc[here["listed"].astype(bool), "part"].head(parts)
-    table = pd.concat([what_if(rows, str(name), "recompute") for name in names], ignore_index=True)
+    table = pd.concat([what_if(rows, str(name), change) for name in names], ignore_index=True)
     table.insert(0, "rank_id", rank_id)
     return table.sort_values("saved_allocated_bytes", ascending=False, kind="stable", ignore_index=True)
 
@@ -107,6 +127,8 @@ def absent_between_uses(blocks: pd.DataFrame, chosen: np.ndarray) -> pd.DataFram
 def _freed_earlier(
     lifetimes: pd.DataFrame, part: str, last_used_at: pd.Series | None, blocks: pd.DataFrame
 ) -> pd.DataFrame:
+    if last_used_at is None and "last_used_at" in lifetimes and lifetimes["last_used_at"].notna().any():
+        last_used_at = lifetimes["last_used_at"]
     if last_used_at is None:
         raise UnknownParameterError(
             "Nothing tells when the blocks were last used.",

@@ -154,12 +154,14 @@ def floors_chart(floors: pd.DataFrame) -> AnyChart:
 
 
 def savings_chart(savings: pd.DataFrame) -> AnyChart:
-    """What a change to each operator would take off the peak (`recompute_savings`), most first."""
+    """What a change to each operator would take off the peak (`recompute_savings`, `last_use_savings`), most first."""
     if savings.empty:
         return empty_chart("What a change would save", "no block has a row of its own")
     saved, pool = savings["saved_allocated_bytes"] / GIB, savings["saved_reserved_bytes"] / GIB
     data = savings.assign(gib=saved, pool=pool, label=savings["part"].map(short_name))
-    title = _title("Off the peak at most, if recomputed", "red: the peak would not move")
+    last_use = (savings["change"] == "free_at_last_use").all()
+    what = "Off the peak, if freed at the last use" if last_use else "Off the peak at most, if recomputed"
+    title = _title(what, "red: the peak would not move")
     return (
         alt.Chart(data[["label", "part", "gib", "pool", "change"]], title=title)
         .mark_bar()

@@ -54,22 +54,55 @@ def find_memory_leak(
 ) -> list[Finding]:
     """One finding if what the steps leave behind grows at every profiled step, on the rank where it grows most.
 
-    Compared are the lowest points of the steps, so that what a step takes and gives back does not count.
+    Compared are the lowest points of the steps, so that what a step takes and gives back does not count. With fewer
+    than `LEAK_STEPS_LEAST` profiled steps a steady growth is only told (info), with what to profile to be sure.
     """
     steps = step_starts(kernels)
     floors = step_floors(memory_timeline, steps)
     growth = floor_growth(floors)
-    growth = growth[growth["steps"] >= LEAK_STEPS_LEAST]
-    smallest = floors.sort_values(["rank_id", "step"]).groupby("rank_id")["floor_bytes"].agg(lambda f: f.diff().min())
-    mean = (growth["last_bytes"] - growth["first_bytes"]) / (growth["steps"] - 1)
-    steady = growth["rank_id"].map(smallest) >= LEAK_SHARE_OF_MEAN * mean
-    large = 10 * growth["growth_bytes_per_step"] >= LEAK_SHARE_WARNING * growth["first_bytes"]
-    leaks = growth[steady & large & (growth["low_bytes_per_step"] > 0)]
+    if len(growth) and growth["steps"].max() < LEAK_STEPS_LEAST:
+        return _too_few_steps(_rising(growth, floors))
+    leaks = _rising(growth[growth["steps"] >= LEAK_STEPS_LEAST], floors)
     if leaks.empty:
         return []
     worst = leaks.loc[leaks["growth_bytes_per_step"].idxmax()]
     kept = None if tensor_lifetimes is None else unfreed_growth(tensor_lifetimes, steps)
     return [_leak(worst, kept, len(leaks), len(growth))]
+
+
+def _rising(growth: pd.DataFrame, floors: pd.DataFrame) -> pd.DataFrame:
+    """Ranks whose memory floor rises at every step, by amounts alike, and by what matters."""
+    smallest = floors.sort_values(["rank_id", "step"]).groupby("rank_id")["floor_bytes"].agg(lambda f: f.diff().min())
+    mean = (growth["last_bytes"] - growth["first_bytes"]) / (growth["steps"] - 1)
+    steady = growth["rank_id"].map(smallest) >= LEAK_SHARE_OF_MEAN * mean
+    large = 10 * growth["growth_bytes_per_step"] >= LEAK_SHARE_WARNING * growth["first_bytes"]
+    return growth[steady & large & (growth["low_bytes_per_step"] > 0)]
+
+
+def _too_few_steps(rising: pd.DataFrame) -> list[Finding]:
+    """Growth over fewer steps than can prove a leak: what was seen, and what would show it."""
+    if rising.empty:
+        return []
+    worst = rising.loc[rising["growth_bytes_per_step"].idxmax()]
+    per_step, steps = float(worst["growth_bytes_per_step"]) / MIB, int(worst["steps"])
+    return [
+        Finding(
+            cause="memory_leak",
+            playbook="T3",
+            severity="info",
+            confidence="low",
+            title=f"The device memory of rank {int(worst['rank_id'])} grows by {per_step:.1f} MiB per step over "
+            f"{steps} profiled steps: too few to call it a leak.",
+            fix=f"Profile {LEAK_STEPS_LEAST + 2} steps or more with profile_memory=True to see whether it goes on.",
+            source="Theil-Sen slope over the lowest points of the steps, each step rising; thresholds ours",
+            culprit=Culprit(rank=int(worst["rank_id"])),
+            steps=Steps(first=int(worst["first_step"]), last=int(worst["last_step"])),
+            evidence=(
+                *_growth_facts(worst),
+                Evidence(fact="profiled steps", value=steps, unit=f"of {LEAK_STEPS_LEAST} that a leak takes to show"),
+            ),
+        )
+    ]
 
 
 def find_stage_imbalance(

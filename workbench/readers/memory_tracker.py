@@ -36,6 +36,7 @@ ALIAS_COLUMNS = (
     Column("size_bytes", "float64", "bytes", "size_bytes", required=True),
     Column("allocated", "string", "number of unknown unit", "alloc_time", required=True),
     Column("freed", "string", "number of unknown unit", "free_time", required=True),
+    Column("last_used", "string", "number of unknown unit", ("last_use_time", "last_used_at", "last_used_time")),
     Column("address", "string", "address", "addr"),
     Column("device_id", "Int64", "card", "device_id"),
 )
@@ -72,7 +73,7 @@ def sniff_alias(path: Path, head: bytes) -> bool:
 
 
 def read_alias(path: Path, context: FileContext) -> dict[str, Reading]:
-    """Read `op_name, tensor_id, size_bytes, alloc_time, free_time, device_id, addr`.
+    """Read `op_name, tensor_id, size_bytes, alloc_time, free_time, device_id, addr`, and `last_use_time` where it is.
 
     Times that lie after 2001 as s, ms, us or ns since the epoch become ns (`clock` ns). Anything else is a counter or a
     clock of its own: the numbers are kept (fractions times a million, with a note) and `clock` is task.
@@ -83,7 +84,10 @@ def read_alias(path: Path, context: FileContext) -> dict[str, Reading]:
     scale, clock = _scale(numbers)
     notes = [*raw.notes, _fractions_note(context.name(path))] if clock == "task" and scale != 1 else raw.notes
     table = table.assign(
-        allocated_at=_times(table["allocated"], scale), freed_at=_times(table["freed"], scale), clock=clock
+        allocated_at=_times(table["allocated"], scale),
+        freed_at=_times(table["freed"], scale),
+        last_used_at=_times(table["last_used"], scale),
+        clock=clock,
     )
     return _reading(table, notes, context.name(path), context)
 

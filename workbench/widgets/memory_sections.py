@@ -10,10 +10,11 @@ from workbench.analyses import lifetimes, memory
 from workbench.analyses.allocator import replay, replay_blocks
 from workbench.analyses.blocks import blocks_from_curve, main_pool
 from workbench.analyses.downsample import downsample
-from workbench.analyses.memory_what_if import recompute_savings
+from workbench.analyses.memory_what_if import last_use_savings, recompute_savings
 from workbench.charts import memory as charts
 from workbench.charts import memory_tables as styled
 from workbench.findings.diagnosis import run_tables
+from workbench.findings.memory import LEAK_STEPS_LEAST
 from workbench.run import Run
 from workbench.tables import MEMORY_TIMELINE, TENSOR_LIFETIMES
 from workbench.widgets.sections import Tables, Text, needs
@@ -97,14 +98,20 @@ def floors(tables: Tables) -> Any:
 def growth(tables: Tables) -> Any:
     """Growth per step with its interval."""
     found = memory.floor_growth(_floors(tables))
-    return styled.growth_table(found) if len(found) else Text("Growth needs three profiled steps or more.")
+    if found.empty:
+        return Text("Growth needs three profiled steps or more.")
+    if int(found["steps"].max()) < LEAK_STEPS_LEAST:
+        return Text(f"Only {int(found['steps'].max())} steps are profiled: {LEAK_STEPS_LEAST} or more can show a leak.")
+    return styled.growth_table(found)
 
 
 @needs("tensor_lifetimes")
 def savings(tables: Tables, rank_id: int) -> Any:
-    """What recomputing the operators that hold the peak would take off it."""
+    """What freeing at the last use (where it is recorded), else recomputing, would take off the peak."""
     rows = tables["tensor_lifetimes"]
-    return charts.savings_chart(recompute_savings(rows[rows["rank_id"] == rank_id]))
+    mine = rows[rows["rank_id"] == rank_id]
+    found = last_use_savings(mine)
+    return charts.savings_chart(recompute_savings(mine) if found.empty else found)
 
 
 def _floors(tables: Tables) -> pd.DataFrame:
