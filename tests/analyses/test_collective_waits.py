@@ -8,6 +8,7 @@ from workbench.analyses.collective_waits import (
     group_members,
     late_rank_losses,
     pipeline_stages,
+    unclear_clocks,
 )
 
 # Rank 1 starts 30 us after rank 0 and 20 after rank 2; all end at 150.
@@ -60,6 +61,24 @@ def test_a_shifted_clock_changes_neither_waits_nor_culprit():
     assert waits["wait_us"].to_dict() == {0: 30, 1: 0, 2: 20}
 
 
+def test_a_clock_that_jumps_names_nobody_and_leaves_the_waits_of_the_file():
+    jumps = [0, 40, -35, 20, -50, 45]  # of rank 2, in us: each as long as the operation
+    rows = [
+        (rank, step, "a", "g", 1000 * step + at + jump * (rank == 2), 100 - at)
+        for step, jump in enumerate(jumps)
+        for rank, at in ((0, 0), (1, 30), (2, 10))
+    ]
+    table = collectives(rows).assign(wait_us=7.0)
+    unclear = unclear_clocks(table)
+    assert unclear["rank_id"].tolist() == [2]
+    assert unclear["limit_us"].tolist() == [9.0]  # of 70, 90 and 100 us the middle of the time lies in one of 90
+    waits = collective_waits(table)
+    assert waits["last_rank"].isna().all()
+    assert set(waits["wait_us"]) == {7.0}
+    steady = collectives(ONE)
+    assert unclear_clocks(steady).empty
+
+
 def test_order_of_rows_is_irrelevant():
     table = collectives(ONE)
     straight = collective_waits(table).sort_values("rank_id", ignore_index=True)
@@ -83,7 +102,7 @@ def test_stages_follow_sends_and_shared_collectives():
     assert group_members(table)["pp_1"] == [1, 3]
 
 
-@pytest.mark.parametrize("function", [collective_waits, clock_offsets, pipeline_stages])
+@pytest.mark.parametrize("function", [collective_waits, clock_offsets, pipeline_stages, unclear_clocks])
 def test_empty_in_empty_out(function):
     assert function(collectives([])).empty
 

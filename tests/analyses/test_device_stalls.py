@@ -45,6 +45,15 @@ def test_a_rank_that_holds_up_a_transfer_waits_least():
     assert stalled_rank(stall, cluster(), moves.assign(wait_us=0.0)) is None
 
 
+def test_the_longest_transfer_tells_and_not_the_longest_wait_for_it():
+    # rank 1's link stalls in group g; the others wait long for it in the world's group, a little unequally
+    moves = collectives([(0, 5, "a", "g", 4500, 3000), (1, 5, "a", "g", 4500, 3000),
+                         (2, 5, "w", "world", 4000, 3600), (3, 5, "w", "world", 4100, 3500)])  # fmt: skip
+    moves = moves.assign(wait_us=[2900.0, 10.0, 3550.0, 3450.0])
+    stall = {"step": 5, "part": "pipeline_wait_us", "excess_us": 3000.0}
+    assert stalled_rank(stall, cluster(), moves) == 1
+
+
 def test_the_first_step_and_healthy_steps_are_no_stalls():
     assert device_stalls(cluster()).empty
     assert device_stalls(cluster(idle_us={(0, 1): 9000, (1, 1): 9000})).empty

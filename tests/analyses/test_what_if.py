@@ -120,6 +120,14 @@ def test_kernels_that_no_peer_runs_change_like_those_that_have_peers():
     assert (found["step_us"], found["saved_us"]) == (60, 60)
 
 
+def test_a_slow_operator_on_a_slow_device_are_two_causes():
+    # rank 1: all operators twice as slow, b beyond that three times; 100 + 100 + 100 us on rank 0
+    model = one_rank(*((0, op, 100.0) for op in "abc"), (1, "a", 200.0), (1, "b", 600.0), (1, "c", 200.0))
+    rows = pd.DataFrame({"what": ["device", "op_type"], "rank_id": [1, 1], "op_type": [None, "b"]})
+    found = what_if(model, rows)
+    assert found["step_us"].tolist() == [500, 600, 300]  # b stays at 300; b at 200; both
+
+
 @pytest.mark.parametrize(
     "row", [{"what": "link", "src_rank": 0, "dst_rank": 1}, {"what": "micro_batches", "micro_batches": 8}]
 )

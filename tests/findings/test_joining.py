@@ -2,6 +2,7 @@ import pytest
 
 from workbench.findings.finding import CAUSES, Culprit, Evidence, Finding, RuledOut, Steps
 from workbench.findings.joining import EXPLAINS, join, joined, same_cause
+from workbench.findings.pricing import GAIN_OF_ITS_OWN
 
 
 def finding(cause="slow_rank", **values):
@@ -55,6 +56,17 @@ def test_what_a_proven_cause_explains_is_told_and_not_claimed():
     assert join([symptom, unsure]) == [symptom, unsure]
     hint = finding("recompile", severity="info")
     assert join([symptom, hint]) == [symptom, hint]
+
+
+def test_what_keeps_its_gain_when_the_other_is_gone_is_no_symptom():
+    def replayed(cause, alone_us):
+        fact = Evidence(fact=GAIN_OF_ITS_OWN, value=alone_us, unit="us per step")
+        return finding(cause, evidence=(fact,), saves_us_per_step=100.0)
+
+    starved, apart, symptom = replayed("data_starved", 500.0), replayed("small_ops", 100.0), replayed("small_ops", 4.0)
+    assert join([starved, apart]) == [starved, apart]
+    assert [f.severity for f in join([starved, symptom])] == ["warning", "info"]
+    assert join([finding("data_starved"), apart])[1].severity == "info"  # was not replayed together
 
 
 def test_fragments_explain_a_slow_rank_only_on_that_rank():

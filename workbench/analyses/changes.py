@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workbench.analyses.gradients import gradients_ready
+from workbench.analyses.kernels import common_ratio
 from workbench.analyses.pipeline_schedule import passes_by_stage, pipeline_step_us
 from workbench.analyses.profile_operations import profile_replay
 from workbench.analyses.replay import Replay
@@ -63,22 +64,34 @@ class Durations:
 def as_rank_peers(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
     """Kernels and launch gaps of `rank_id` (or of `ranks`) as those of other ranks; of `op_type` only, if given.
 
-    Kernels that no other rank runs (the loss, on the last stage) change by the factor of those that have peers.
+    Kernels that no other rank runs (the loss, on the last stage) change by the factor of those that have peers. Of an
+    `op_type` that part of the excess stays which all other types of the rank share: that is the device.
     """
     table = model.recorded.operations
     ranks = arguments.get("ranks", [arguments.get("rank_id")])
-    mine = table["rank_id"].isin([int(r) for r in ranks]).to_numpy() & (table["role"] == "compute").to_numpy()
+    all_mine = _kernels_of(table, ranks)
+    peer = _peers(table, ~_same_ranks(table, ranks), "work_us", all_mine)
+    factor = _device_factor(table, peer, all_mine)
     if "op_type" in arguments:
-        mine &= (table["op_type"] == arguments["op_type"]).fillna(False).to_numpy(dtype=bool)
-    peer = _peers(table, ~_same_ranks(table, ranks), "work_us", mine)
-    work = _replaced(durations.work_us, mine, peer)
-    if "op_type" in arguments:
-        return replace(durations, work_us=work)
-    without_peer = mine & ~np.isfinite(peer)
-    work = np.where(without_peer, work * _factor(peer, table, mine), work)
-    gaps = mine & ~_heads(table)
-    delay = _replaced(durations.delay_us, gaps, _peers(table, ~_same_ranks(table, ranks), "delay_us", gaps))
-    return replace(durations, work_us=work, delay_us=delay)
+        mine = all_mine & (table["op_type"] == arguments["op_type"]).fillna(False).to_numpy(dtype=bool)
+        wanted = _replaced(table["work_us"].to_numpy(), mine, peer * np.maximum(factor, 1.0))
+        scale = wanted / np.where(table["work_us"] > 0, table["work_us"], 1.0)
+        return replace(durations, work_us=np.where(mine, durations.work_us * scale, durations.work_us))
+    work = np.where(all_mine, durations.work_us / factor, durations.work_us)
+    return _with_gaps_of_peers(model, replace(durations, work_us=_replaced(work, all_mine, peer)), ranks)
+
+
+def as_device_peers(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
+    """The device of `rank_id` (or of `ranks`) as fast as others: the factor is gone that its operators share.
+
+    What single operators are slower beyond it stays.
+    """
+    table = model.recorded.operations
+    ranks = arguments.get("ranks", [arguments.get("rank_id")])
+    mine = _kernels_of(table, ranks)
+    factor = _device_factor(table, _peers(table, ~_same_ranks(table, ranks), "work_us", mine), mine)
+    work = np.where(mine, durations.work_us / np.maximum(factor, 1.0), durations.work_us)
+    return _with_gaps_of_peers(model, replace(durations, work_us=work), ranks)
 
 
 def all_as_peers(model: StepModel, durations: Durations) -> Durations:
@@ -187,6 +200,7 @@ def with_micro_batches(model: StepModel, durations: Durations, arguments: Mappin
 CHANGES: dict[str, Callable[[StepModel, Durations, Mapping[str, Any]], Durations]] = {
     "rank": as_rank_peers,
     "stage": as_rank_peers,
+    "device": as_device_peers,
     "op_type": as_rank_peers,
     "link": as_other_links,
     "steps": as_other_steps,
@@ -218,11 +232,25 @@ def _peers(table: pd.DataFrame, peers: Mask, column: str, mine: Mask) -> FloatAr
     return np.where(mine, found, np.nan)
 
 
-def _factor(peer: FloatArray, table: pd.DataFrame, mine: Mask) -> FloatArray:
-    """Time of the peers over the own time, per rank, over the kernels that have peers; 1 where none has."""
-    both = mine & np.isfinite(peer)
-    sums = pd.DataFrame({"peer": peer, "own": table["work_us"].to_numpy()})[both].groupby(table["rank_id"][both]).sum()
-    factor = (sums["peer"] / sums["own"]).where(sums["own"] > 0)
+def _kernels_of(table: pd.DataFrame, ranks: Any) -> Mask:
+    return _same_ranks(table, ranks) & (table["role"] == "compute").to_numpy()
+
+
+def _with_gaps_of_peers(model: StepModel, durations: Durations, ranks: Any) -> Durations:
+    table = model.recorded.operations
+    gaps = _kernels_of(table, ranks) & ~_heads(table)
+    peer = _peers(table, ~_same_ranks(table, ranks), "delay_us", gaps)
+    return replace(durations, delay_us=_replaced(durations.delay_us, gaps, peer))
+
+
+def _device_factor(table: pd.DataFrame, peer: FloatArray, mine: Mask) -> FloatArray:
+    """Own time over the peers' that a rank's operator types share (`common_ratio`); 1 where none has peers."""
+    both = mine & np.isfinite(peer) & (peer > 0)
+    keys = [table["rank_id"][both], table["op_type"].fillna("")[both]]
+    sums = pd.DataFrame({"own": table["work_us"].to_numpy(), "peer": peer}, table.index)[both].groupby(keys).sum()
+    types = pd.DataFrame({"ratio": sums["own"] / sums["peer"], "total_us_per_step": sums["own"]})
+    types = types[types["total_us_per_step"] > 0]
+    factor = {rank: common_ratio(of_rank) for rank, of_rank in types.groupby(level=0)}
     found: FloatArray = table["rank_id"].map(factor).fillna(1.0).to_numpy(dtype=np.float64)
     return found
 

@@ -8,6 +8,7 @@ import pandas as pd
 from workbench.analyses.statistics import MAD_TO_SIGMA, mad
 from workbench.tables import COLLECTIVES
 
+RESOLVED_SHARE = 0.1  # of an operation: clocks that leave more than this open do not tell who was late for it
 SKEW_ROUNDS = 10  # offsets of ranks that meet only through a third rank need as many rounds as there are links between
 _OPERATION = ["window", "step", "group_id", "name"]
 _WAIT_COLUMNS = ["rank_id", "window", "step", "group_id", "name", "op_type", "is_p2p", "start_ns", "elapsed_us",
@@ -21,8 +22,8 @@ def collective_waits(collectives: pd.DataFrame) -> pd.DataFrame:
     last rank's, at most its whole length; the rest is the transfer. Start times are compared after taking out each
     rank's clock offset (`clock_offsets`). A batch of sends and receives is one operation on both ends and meets in the
     same way; its file often says that it waited 0. Single sends and receives, operations of which one rank
-    alone is known, and operations without a group (nothing says that two of one name belong together) keep the file's
-    wait.
+    alone is known, operations without a group (nothing says that two of one name belong together), and operations that
+    are too short for what the clocks leave open (`RESOLVED_SHARE`) keep the file's wait; who was last is then unknown.
 
     Args:
         collectives: table `collectives`.
@@ -37,7 +38,8 @@ def collective_waits(collectives: pd.DataFrame) -> pd.DataFrame:
         MissingColumnsError: `collectives` lacks a column.
     """
     rows = COLLECTIVES.check(collectives).dropna(subset=["start_ns", "elapsed_us"]).reset_index(drop=True)
-    offsets = clock_offsets(collectives).set_index("rank_id")["offset_us"]
+    clocks = clock_offsets(collectives).set_index("rank_id")
+    offsets = clocks["offset_us"]
     rows["is_p2p"] = rows["is_p2p"].fillna(False).astype(bool)
     base = int(rows["start_ns"].min()) if len(rows) else 0
     aligned = (rows["start_ns"] - base).astype("float64") / 1e3 - rows["rank_id"].map(offsets).fillna(0.0)
@@ -48,7 +50,9 @@ def collective_waits(collectives: pd.DataFrame) -> pd.DataFrame:
     last = grouped.transform("max")
     rows["ranks"] = rows["ranks"].where(rows["group_id"].notna(), 1)
     is_batch = rows["op_type"].eq("batchsendrecv").fillna(False).astype(bool)
-    meets = (rows["ranks"] > 1) & (is_batch | ~rows["is_p2p"])
+    open_us = rows["rank_id"].map(clocks["spread_us"]).fillna(0.0).groupby(key).transform("max")
+    is_clear = open_us <= RESOLVED_SHARE * rows["elapsed_us"].groupby(key).transform("max")
+    meets = (rows["ranks"] > 1) & (is_batch | ~rows["is_p2p"]) & is_clear
     waited = (last - aligned).clip(lower=0.0)
     rows["wait_us"] = waited.where(meets, rows["wait_us"].fillna(0.0)).clip(upper=rows["elapsed_us"])
     rows["transfer_us"] = rows["elapsed_us"] - rows["wait_us"]
@@ -90,6 +94,22 @@ def clock_offsets(collectives: pd.DataFrame) -> pd.DataFrame:
         {"rank_id": ranks, "offset_us": centred.to_numpy(), "spread_us": spread.reindex(ranks).to_numpy(dtype=float),
          "operations": used.to_numpy()}
     )  # fmt: skip
+
+
+def unclear_clocks(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Ranks whose clock cannot be compared with the others', because its offset changes too much.
+
+    Returns:
+        One row per such rank_id: offset_us, spread_us, limit_us (`RESOLVED_SHARE` of the operation in which half of the
+        time of collectives is reached, from the short to the long ones). Empty where all clocks can be compared.
+    """
+    rows = COLLECTIVES.check(collectives).dropna(subset=["elapsed_us"])
+    elapsed = np.sort(rows.loc[~rows["is_p2p"].fillna(False).astype(bool), "elapsed_us"].to_numpy(dtype=float))
+    reached = np.cumsum(elapsed)
+    typical = elapsed[np.searchsorted(reached, reached[-1] / 2)] if len(elapsed) else np.nan
+    clocks = clock_offsets(collectives).assign(limit_us=RESOLVED_SHARE * typical)
+    unclear = clocks[clocks["spread_us"] > clocks["limit_us"]]
+    return unclear[["rank_id", "offset_us", "spread_us", "limit_us"]].reset_index(drop=True)
 
 
 def pipeline_stages(collectives: pd.DataFrame) -> pd.DataFrame:

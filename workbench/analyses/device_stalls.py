@@ -50,10 +50,10 @@ def device_stalls(steps: pd.DataFrame, host_ops: pd.DataFrame | None = None) -> 
 def stalled_rank(stall: Mapping[Hashable, Any], steps: pd.DataFrame, collectives: pd.DataFrame | None) -> int | None:
     """The rank that held up a stalled step, None where no single one did.
 
-    Time of its own: the rank on which the part grew, if it is one. A transfer: the rank that waits least in the longest
-    operation, if the others wait for most of it.
+    Time of its own: the rank on which the part grew, if it is one. Waiting or a transfer: the rank that waits least in
+    the collective with the longest transfer, or in the longest, if the others wait for most of it.
     """
-    if stall["part"] not in ("transfer_us", "late_rank_us"):
+    if stall["part"] not in ("transfer_us", "late_rank_us", "pipeline_wait_us"):
         grown = _grown(steps[steps.duplicated(["rank_id", "window"])])
         of_step = grown[grown["step"] == stall["step"]].set_index("rank_id")[stall["part"]]
         own = of_step[of_step > 0.5 * stall["excess_us"]]
@@ -61,13 +61,15 @@ def stalled_rank(stall: Mapping[Hashable, Any], steps: pd.DataFrame, collectives
     if collectives is None:
         return None
     rows = COLLECTIVES.check(collectives)
-    rows = rows[(rows["step"] == stall["step"]) & rows["wait_us"].notna()]
-    if rows.empty:
-        return None
-    longest = rows.loc[rows["elapsed_us"].idxmax()]
-    rows = rows[(rows["group_id"] == longest["group_id"]) & (rows["name"] == longest["name"])].sort_values("wait_us")
-    clear = len(rows) > 1 and rows["wait_us"].iloc[1] - rows["wait_us"].iloc[0] > 0.5 * stall["excess_us"]
-    return int(rows["rank_id"].iloc[0]) if clear else None
+    rows = rows[(rows["step"] == stall["step"]) & rows["wait_us"].notna() & ~rows["is_p2p"].fillna(False).astype(bool)]
+    for length_us in (rows["elapsed_us"] - rows["wait_us"], rows["elapsed_us"]):
+        if length_us.notna().any():
+            longest = rows.loc[length_us.idxmax()]
+            of_one = rows[(rows["group_id"] == longest["group_id"]) & (rows["name"] == longest["name"])]
+            waits = of_one.set_index("rank_id")["wait_us"].sort_values()
+            if len(waits) > 1 and waits.iloc[1] - waits.iloc[0] > 0.5 * stall["excess_us"]:
+                return int(waits.index[0])
+    return None
 
 
 def _grown(steps: pd.DataFrame) -> pd.DataFrame:

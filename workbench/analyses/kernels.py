@@ -138,15 +138,19 @@ def device_ratios(ratios: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for rank_id, rank in ratios.groupby("rank_id"):
-        middle = _common_ratio(rank)
+        middle = common_ratio(rank)
         slow = rank["ratio"] > 1 + (middle - 1) / 2
         share = float(rank.loc[slow, "total_us_per_step"].sum() / rank["total_us_per_step"].sum())
         rows.append((rank_id, middle, share, float(rank["excess_us_per_step"].sum())))
     return pd.DataFrame(rows, columns=["rank_id", "ratio", "slow_share", "excess_us_per_step"])
 
 
-def _common_ratio(ratios: pd.DataFrame) -> float:
-    """Median ratio of a rank's operator types, weighted by their time, whichever one type is left out."""
+def common_ratio(ratios: pd.DataFrame) -> float:
+    """Median ratio of a rank's operator types, weighted by their time, whichever one type is left out.
+
+    Args:
+        ratios: one row per operator type, at least one: ratio, total_us_per_step.
+    """
     ordered = ratios.sort_values("ratio")
     ratio, time = ordered["ratio"].to_numpy(), ordered["total_us_per_step"].to_numpy()
     left_out = [np.arange(len(time)) != i for i in range(len(time))] if len(time) > 1 else [np.ones(1, dtype=bool)]

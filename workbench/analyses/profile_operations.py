@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.collective_waits import clock_offsets, unclear_clocks
 from workbench.analyses.event_graph import IntArray
 from workbench.analyses.gradients import gradients_ready
 from workbench.analyses.replay import Replay, lane_order, prepare
@@ -33,13 +34,14 @@ def profile_operations(
         step_time: table `step_time`; its preparing_us, where not 0, tells when a step began.
 
     Returns:
-        Table `operations`, sorted by rank, step and start, and: end_us (since the first begin), origin_ns, head_us
-        (begin of the step to first operation of the rank, NaN where unknown), program (ranks and steps with the same
-        kernels have the same), ordinal (number of the operation in its lane, rank and step), site (name without
-        numbers: the same place in every layer), waits (see `workbench.analyses.replay.prepare`).
+        Table `operations`, sorted by rank, step and start, start_ns on the ranks' common clock, and: end_us (since the
+        first begin), origin_ns, head_us (begin of the step to first operation of the rank, NaN where unknown), program
+        (ranks and steps with the same kernels have the same), ordinal (number of the operation in its lane, rank and
+        step), site (name without numbers: the same place in every layer), waits (see
+        `workbench.analyses.replay.prepare`).
 
     Raises:
-        UnknownContentError: no kernel has a step and a start.
+        UnknownContentError: no kernel has a step and a start, or the ranks' clocks cannot be compared.
     """
     compute = _compute(KERNELS.check(kernels))
     if compute.empty:
@@ -51,6 +53,8 @@ def profile_operations(
     if collectives is not None and len(collectives):
         parts.append(_communication(COLLECTIVES.check(collectives), KERNELS.check(kernels)))
     table = pd.concat(parts, ignore_index=True)
+    if collectives is not None:
+        table["start_ns"] = table["start_ns"] - _offsets_ns(collectives, table["rank_id"])
     table = table[table["window"].fillna(0) == table["window"].fillna(0).min()]
     table = table.sort_values([*PLACE, "start_ns", "duration_us"], ignore_index=True)
     table["ordinal"] = table.groupby([*PLACE, "lane"]).cumcount()
@@ -62,6 +66,20 @@ def profile_operations(
     table["origin_ns"] = int(begin.min())
     table["end_us"] = (table["start_ns"] - table["origin_ns"]) / 1e3 + table["duration_us"]
     return table
+
+
+def _offsets_ns(collectives: pd.DataFrame, rank_id: pd.Series) -> pd.Series:
+    """How far the clock of each row's rank is ahead of the others'."""
+    unclear = unclear_clocks(collectives)
+    if len(unclear):
+        worst = unclear.loc[unclear["spread_us"].idxmax()]
+        raise UnknownContentError(
+            f"The clock of rank {worst['rank_id']:.0f} moves by {worst['spread_us']:,.0f} us against the others': what "
+            "waited for what cannot be told.",
+            fix="keep the hosts' clocks in step (chrony, PTP) while profiling, or profile the ranks of one host",
+        )
+    offsets = clock_offsets(collectives).set_index("rank_id")["offset_us"]
+    return (rank_id.map(offsets).fillna(0.0) * 1e3).round().astype("int64")
 
 
 def profile_replay(operations: pd.DataFrame, *, overlapped: bool = False) -> Replay:

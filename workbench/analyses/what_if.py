@@ -45,6 +45,8 @@ def what_if(model: StepModel, scenarios: pd.DataFrame) -> pd.DataFrame:
 
             - rank (rank_id): its kernels and launch gaps as on its peers;
             - stage (ranks: a list): those of a pipeline stage as on the other stages;
+            - device (rank_id, or ranks: a list): faster by the factor that their operators share; what a single
+              operator is slower beyond it stays;
             - op_type (op_type, rank_id): kernels of one type on one rank as on its peers;
             - link (src_rank, dst_rank): as fast as the slowest of the other links;
             - steps (steps: a list): as the other steps;

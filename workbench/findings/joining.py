@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Culprit, Evidence, Finding, RuledOut, Steps
+from workbench.findings.pricing import GAIN_OF_ITS_OWN
 
 # cause -> causes that are its symptoms: where the first is proven, the others need no fix of their own
 EXPLAINS: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +36,7 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "version_regression": ("step_time_drift",),
     "data_mix_shift": ("subset_regression", "forgetting"),
 }  # fmt: skip
+APART_SHARE = 0.5  # of its gain: what a symptom keeps without its cause is less
 PLACED = frozenset({"fragmentation", "slow_rank", "rank_late", "memory_leak"})  # a symptom only at the same rank
 T = TypeVar("T")
 _PLACE = ("rank", "op", "link", "subset", "data_op", "stage")
@@ -106,7 +108,7 @@ def _with_sub_cause(finding: Finding, found: Sequence[Finding]) -> Finding:
 
 
 def _explained(finding: Finding, proven: Sequence[Finding]) -> Finding:
-    by = next((p for p in proven if p is not finding and _explains(p, finding)), None)
+    by = next((p for p in proven if p is not finding and _explains(p, finding) and not _apart(p, finding)), None)
     if by is None:
         return finding
     because = f"explained by {by.cause}: {by.title}"
@@ -117,6 +119,14 @@ def _explained(finding: Finding, proven: Sequence[Finding]) -> Finding:
         evidence=(*finding.evidence, Evidence(fact="explained by", value=by.cause)),
         rules_out=(*finding.rules_out, RuledOut(cause=finding.cause, because=because)),
     )
+
+
+def _apart(cause: Finding, symptom: Finding) -> bool:
+    """Replayed together, the second still costs what it costs when the first is gone: it is no symptom of it."""
+    own = [next((e.value for e in f.evidence if e.fact == GAIN_OF_ITS_OWN), None) for f in (cause, symptom)]
+    if own[0] is None or not isinstance(own[1], float | int):
+        return False
+    return own[1] > 0 and own[1] >= APART_SHARE * (symptom.saves_us_per_step or 0.0)
 
 
 def _explains(cause: Finding, symptom: Finding) -> bool:

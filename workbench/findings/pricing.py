@@ -17,6 +17,9 @@ from workbench.findings.communication import MICRO_BATCHES_PER_STAGE
 from workbench.findings.finding import Evidence, Finding
 from workbench.findings.kernels import severity_of
 
+COMPARE_STARTS = ("unfused_allreduce", "no_overlap", "rank_late")  # causes told from starts on several ranks' clocks
+DEVICE_SLOW = "device_slow"  # sub-cause of slow_rank: all its operators are slower by one factor
+GAIN_OF_ITS_OWN = "gain once all other causes are gone"  # a fact of every finding whose gain is replayed
 _COLUMNS = ["what", "rank_id", "ranks", "op_type", "src_rank", "dst_rank", "steps", "micro_batches"]
 
 
@@ -39,14 +42,39 @@ def priced(
         return list(findings)
     try:
         model = step_model(tables)
-    except WorkbenchError:  # no task has a step and a start: the estimates stand
-        return list(findings)
+    except WorkbenchError as error:  # no task has a step and a start, or clocks that cannot be compared
+        reason = str(error).splitlines()[0]
+        return [f if s is None else _estimated(f, reason) for f, s in zip(findings, scenarios, strict=True)]
     refused = [None if s is None else _refusal(model, s) for s in scenarios]
     known = [s for s, reason in zip(scenarios, refused, strict=True) if s is not None and reason is None]
     gains = iter(what_if(model, pd.DataFrame(known, columns=_COLUMNS)).to_dict("records"))
     return [
         f if s is None else _with_gain(f, next(gains), wall_us) if reason is None else _estimated(f, reason)
         for f, s, reason in zip(findings, scenarios, refused, strict=True)
+    ]
+
+
+def doubted(findings: Sequence[Finding], unclear: pd.DataFrame) -> list[Finding]:
+    """The findings, with what clocks that cannot be compared take away from them.
+
+    Durations and waits are measured on one clock each and stay. What compares the starts of several ranks becomes of
+    low confidence and names no rank.
+
+    Args:
+        findings: of the rules on device tables.
+        unclear: as `unclear_clocks` returns; empty: nothing changes.
+    """
+    if unclear.empty:
+        return list(findings)
+    ranks = ", ".join(str(int(r)) for r in unclear["rank_id"])
+    fact = Evidence(
+        fact=f"clocks of ranks {ranks} cannot be compared with the others': what rests on that is withheld",
+        value=float(unclear["spread_us"].max()), unit="us", table="collectives",
+    )  # fmt: skip
+    said = [replace(f, evidence=(*f.evidence, fact)) for f in findings]
+    return [
+        replace(f, confidence="low", culprit=replace(f.culprit, rank=None)) if f.cause in COMPARE_STARTS else f
+        for f in said
     ]
 
 
@@ -81,9 +109,9 @@ def _scenario(finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.Da
         return {"what": "micro_batches", "micro_batches": wanted}
     if finding.cause == "pipeline_bubble":
         ranks = stages.loc[stages["stage"] == who.stage, "rank_id"].tolist()
-        return {"what": "stage", "ranks": ranks} if ranks else None
+        return {"what": "device", "ranks": ranks} if ranks else None
     scenarios: dict[str, dict[str, Any]] = {
-        "slow_rank": {"what": "rank", **one_rank},
+        "slow_rank": {"what": "device" if finding.sub_cause == DEVICE_SLOW else "rank", **one_rank},
         "slow_op": {"what": "op_type", "op_type": who.op, **one_rank},
         "data_starved": {"what": "data_wait", **one_rank},
         "stall_steps": {"what": "steps", "steps": finding.steps.list},
@@ -98,7 +126,7 @@ def _scenario(finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.Da
 def _with_gain(finding: Finding, gain: Mapping[Any, Any], wall_us: float) -> Finding:
     saved_us, with_others_us = float(gain["saved_us"]), float(gain["saved_if_others_fixed_us"])
     interval = (float(gain["low_us"]), float(gain["high_us"]))
-    facts = [Evidence(fact="gain once all other causes are gone", value=with_others_us, unit="us per step")]
+    facts = [Evidence(fact=GAIN_OF_ITS_OWN, value=with_others_us, unit="us per step")]
     if gain["is_masked"]:
         facts.append(Evidence(fact="masked: alone its fix saves little, another cause hides it", value="yes"))
     return replace(
