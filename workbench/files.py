@@ -54,6 +54,11 @@ class RunFiles:
         return self.root / "eval_samples"
 
     @property
+    def data_samples(self) -> Path:
+        """Folder of what was seen of the training data, sample by sample."""
+        return self.root / "data_samples"
+
+    @property
     def telemetry(self) -> Path:
         """Folder of host and device samples."""
         return self.root / "telemetry"
@@ -70,6 +75,10 @@ class RunFiles:
     def events(self, rank_id: int) -> Path:
         """Intervals and marks of one rank."""
         return self.root / "events" / f"rank_{rank_id}.jsonl"
+
+    def sample_ids(self, rank_id: int) -> Path:
+        """Samples that each step of one rank used."""
+        return self.root / "sample_ids" / f"rank_{rank_id}.jsonl"
 
     def data_pipeline(self, rank_id: int) -> Path:
         """MindData profiling output of one rank."""

@@ -31,6 +31,8 @@ COSTS: dict[str, str] = {
     "generations": "repetition, broken output and diversity of what the model writes",
     "layer_statistics": "activations per layer over training: drift, dead layers, long contexts",
     "suspect_batches": "the samples behind jumps of the loss",
+    "data_samples": "duplicates, empty and truncated samples, tokens per subset",
+    "sample_ids": "shuffle quality, repeated samples, sampling share per subset over training",
     "telemetry": "physical reasons of a slow rank: temperature, clock, busy host, network",
     "log_messages": "time-outs, memory errors, slow-data warnings, recompilation in the logs",
     "settings": "comparison of configurations and versions",

@@ -701,6 +701,45 @@ DATA_MIX = Table(
     fix="give a CSV with the columns from_step, source, weight",
 )
 
+DATA_SAMPLES = Table(
+    "data_samples",
+    "One row per sample of a training data set, those that cannot be used included.",
+    (
+        Column("dataset", "string", "name of the data set", required=True),
+        Column("sample", "Int64", "number of the sample in the data set, from 0", required=True),
+        Column("file", "string", "file that it stands in"),
+        Column("place", "Int64", "line, element or row in that file, from 1"),
+        Column("subset", "string", "subset that it belongs to"),
+        Column("problem", "string", "why it cannot be used; missing where it can"),
+        Column("characters", "float64", "characters of its text"),
+        Column("size_bytes", "float64", "bytes of its text in UTF-8, or of its tokens where there is no text"),
+        Column("tokens", "float64", "tokens; missing where no tokenizer was given"),
+        Column("unknown_tokens", "float64", "tokens that stand for text which the tokenizer does not know"),
+        Column("byte_tokens", "float64", "tokens for single bytes of characters that the vocabulary lacks"),
+        Column("is_empty", "boolean", "no text but white space, or no token"),
+        Column("digest", "string", "hash of the text without case and white space: equal for exact duplicates"),
+        Column("near_group", "Int64", "first sample of its group of near duplicates; missing where it is alone"),
+        Column("near_checked", "boolean", "it was compared with the others for near duplicates"),
+        Column("process_us", "float64", "time to tokenize or process it"),
+        Column("training_length_tokens", "float64", "tokens that training keeps of a sample"),
+    ),
+    fix="look at the data with `workbench data health DATA --run RUN`",
+)
+
+SAMPLE_IDS = Table(
+    "sample_ids",
+    "One row per sample that a training step used.",
+    (
+        _rank_id(),
+        Column("step", "int64", "training step", required=True),
+        Column("epoch", "Int64", "epoch, from 1"),
+        Column("position", "int64", "place in the batch of this rank, from 0", required=True),
+        Column("sample", "Int64", "number of the sample in the data set", required=True),
+        Column("subset", "string", "subset that it belongs to"),
+    ),
+    fix="record with Recorder(samples=SampleColumns(...))",
+)
+
 SERIES = Table(
     "series",
     "One row per cell of a CSV beside the logs whose columns are none of the above: long form.",
@@ -755,7 +794,7 @@ TABLES: dict[str, Table] = {
         STEP_TIME, KERNELS, KERNEL_TOTALS, GRAPH_OPS, TRACE_EVENTS, COLLECTIVES, LINKS, MEMORY_TIMELINE,
         TENSOR_LIFETIMES, DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS,
         PARAMETER_GROUPS, EVENTS, EVALS, EVAL_SAMPLES, VARIANT_SAMPLES, GENERATIONS,
-        LAYER_STATISTICS, SUSPECT_BATCHES, TELEMETRY, LOG_MESSAGES, DATA_MIX, SERIES, SETTINGS, OPERATIONS,
+        LAYER_STATISTICS, SUSPECT_BATCHES, TELEMETRY, LOG_MESSAGES, DATA_MIX, DATA_SAMPLES, SAMPLE_IDS, SERIES, SETTINGS, OPERATIONS,
     )
 }  # fmt: skip
 

@@ -36,7 +36,7 @@ def run_data(arguments: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name="data",
-        summary="the data of a training: profile its pipeline, find what holds it back, tune it; convert and check its files",
+        summary="the data of a training: profile its pipeline, tune it; convert and check its files",
         examples=tuple(example for module in MODULES for command in module.SUBCOMMANDS for example in command.examples),
         add_arguments=_add_data,
         run=run_data,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from workbench.readers import (
     cluster_output,
     communication,
+    data_samples,
     database,
     event_files,
     generated_text,
@@ -49,8 +50,8 @@ _OLD_PROFILE = (
 )  # fmt: skip
 _HOST = (host_profile, runtime_profiler, memory_tracker, monitor_tables, event_files)
 MODULES = (
-    run_directory, run_extras, generated_text, straggler_trace, *_PROFILE, *_PIPELINE, *_OLD_PROFILE, *_HOST,
-    trace, logs, settings_files, series,
+    run_directory, data_samples, run_extras, generated_text, straggler_trace, *_PROFILE, *_PIPELINE, *_OLD_PROFILE,
+    *_HOST, trace, logs, settings_files, series,
 )  # fmt: skip
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 
