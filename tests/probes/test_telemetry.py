@@ -8,7 +8,7 @@ import time
 import pytest
 
 import workbench as wb
-from workbench.probes.device_telemetry import parse_npu_cards, parse_npu_common, parse_nvidia, read_devices
+from workbench.probes.device_telemetry import parse_npu_common, parse_npu_table, parse_nvidia, read_devices
 from workbench.probes.telemetry import TelemetrySampler, rates, tcp_counters
 from workbench.readers.kinds import FileContext
 from workbench.readers.run_directory import read_telemetry
@@ -30,16 +30,53 @@ COMMON = """
         Chip Name                      : mcu
         Temperature(C)                 : 40
 """
+TWO_CHIPS = """
+NPU ID                         : 5
+Chip Count                     : 2
+
+Chip ID                        : 0
+Aicore Usage Rate(%)           : 7
+Aicore curFreq(MHZ)            : 1650
+Temperature(C)                 : 45
+
+Chip ID                        : 1
+Aicore Usage Rate(%)           : 8
+Aicore curFreq(MHZ)            : 1500
+Temperature(C)                 : NA
+
+Chip Name                      : mcu
+Temperature(C)                 : 48
+NPU Real-time Power(W)         : 42.8
+"""
+OLDER = "NPU ID                         : 0\nHBM Usage Rate(%)              : 3\nAicore curFreq(MHZ)            : 100\n"
 CARDS = """
+| npu-smi 24.1.rc2                Version: 24.1.rc2                                            |
 | NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
-| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
 +===========================+===============+====================================================+
 | 2     910B4               | OK            | 176.3       36                0    / 0             |
-| 0                         | 0000:95:00.0  | 0           0    / 0          3411 / 65536         |
-| 5     Ascend910           | OK            | -           36                0    / 0             |
-| 0     11                  | 0000:97:00.0  | 0           0    / 0          3208 / 65536         |
+| 0                         | 0000:95:00.0  | 60          0    / 0          3411 / 65536         |
++===========================+===============+====================================================+
+| 5     910B4               | Warning       | -           36                0    / 0             |
+| 0                         | NA            | 0           0    / 0          3208 / 65536         |
++---------------------------+---------------+----------------------------------------------------+
 | NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
 | 7       0                 | 4242          | python                   | 60000                   |
+"""
+CARDS_OF_TWO_CHIPS = """
+| NPU   Name                | Health        | Power(W)             Temp(C)                 Hugepages-Usage(page)   |
+| Chip  Phy-ID              | Bus-Id        | AICore(%)            Memory-Usage(MB)        HBM-Usage(MB)           |
++===========================+===============+======================================================================+
+| 5     Ascend910           | OK            | 162.6                34                      0    / 0                |
+| 0     10                  | 0000:9D:00.0  | 0                    0    / 0                3419 / 65536            |
+| 5     Ascend910           | OK            | -                    35                      0    / 0                |
+| 1     11                  | 0000:9F:00.0  | 12                   0    / 0                2874 / 65536            |
+"""
+INFERENCE_CARD = """
+| NPU     Name              | Health          | Power(W)     Temp(C)           Hugepages-Usage(page) |
+| Chip    Device            | Bus-Id          | AICore(%)    Memory-Usage(MB)                        |
+| 1       310P3             | OK              | NA           43                0     / 0             |
+| 0       0                 | 0000:01:00.0    | 3            1856 / 21527                            |
 """
 
 
@@ -134,38 +171,67 @@ def test_tcp_table(tmp_path):
     assert tcp_counters(tmp_path / "none") == {}
 
 
-def test_npu_smi():
-    assert parse_npu_cards(CARDS) == [2, 5]
-    assert parse_npu_common(COMMON) == {
+def test_what_npu_smi_prints_of_a_card():
+    assert parse_npu_common(COMMON) == {0: {
         "device_memory_used_share": pytest.approx(0.91), "device_utilization_share": pytest.approx(0.06),
         "device_rated_clock_mhz": 1800, "device_clock_mhz": 1300, "device_temperature_celsius": 81,
         "device_power_watts": 130.4,
+    }}  # fmt: skip
+    chips = parse_npu_common(TWO_CHIPS)
+    assert [chips[n]["device_clock_mhz"] for n in (0, 1)] == [1650, 1500]
+    assert "device_temperature_celsius" not in chips[1]  # NA, and 48 is the controller's
+    assert "device_power_watts" not in chips[1]
+    assert parse_npu_common(OLDER) == {0: {"device_memory_used_share": 0.03, "device_clock_mhz": 100}}
+    assert parse_npu_common("") == {}
+
+
+def test_the_table_that_npu_smi_prints():
+    cards = parse_npu_table(CARDS)
+    assert {n: c[:2] for n, c in cards.items()} == {2: (2, 0), 5: (5, 0)}
+    assert cards[2][2] == {
+        "device_power_watts": 176.3, "device_temperature_celsius": 36, "device_utilization_share": 0.6,
+        "device_memory_used_bytes": 3411 * 2**20, "device_memory_total_bytes": 65536 * 2**20,
     }  # fmt: skip
+    assert "device_power_watts" not in cards[5][2]
+    chips = parse_npu_table(CARDS_OF_TWO_CHIPS)
+    assert {n: c[:2] for n, c in chips.items()} == {10: (5, 0), 11: (5, 1)}
+    assert chips[11][2]["device_temperature_celsius"] == 35
+    inference = parse_npu_table(INFERENCE_CARD)
+    assert inference[0][2]["device_memory_used_bytes"] == 1856 * 2**20
+    assert parse_npu_table("no table") == {}
 
 
 def test_the_card_of_this_process_or_all_cards(monkeypatch):
     def run(command):
         asked.append(command[-1])
-        return CARDS if command == ["npu-smi", "info"] else COMMON
+        return table if command == ["npu-smi", "info"] else common
 
     monkeypatch.setattr("shutil.which", lambda tool: tool if tool == "npu-smi" else None)
-    asked = []
+    asked, table, common = [], CARDS, COMMON
     monkeypatch.delenv("DEVICE_ID", raising=False)
     assert list(read_devices(run)) == [2, 5]
     asked = []
     monkeypatch.setenv("DEVICE_ID", "5")
-    assert list(read_devices(run)) == [5]
-    assert asked == ["5"]
+    found = read_devices(run)
+    assert (list(found), asked) == ([5], ["info", "5"])
+    assert found[5]["device_clock_mhz"] == 1300
+    assert found[5]["device_memory_used_bytes"] == 3208 * 2**20
+    table, common = CARDS_OF_TWO_CHIPS, TWO_CHIPS
+    monkeypatch.setenv("DEVICE_ID", "11")  # the second chip of card 5
+    assert {n: m["device_clock_mhz"] for n, m in read_devices(run).items()} == {11: 1500}
     monkeypatch.setattr("shutil.which", lambda tool: None)
     assert read_devices(run) == {}
 
 
 def test_nvidia_smi(monkeypatch):
     text = "0, 61, 250.5, 1410, 1980, 97, 40000, 81559\n1, 62, [N/A], 1300, 1980, 3, 10, 81559\nbad line\n"
+    text += "2, [Unknown Error], [Not Supported], N/A, 1980, 0, 10, 81559\n"
     cards = parse_nvidia(text)
     assert cards[0]["device_memory_used_bytes"] == 40000 * 2**20
     assert cards[0]["device_utilization_share"] == pytest.approx(0.97)
     assert "device_power_watts" not in cards[1]
+    assert set(cards[2]) >= {"device_rated_clock_mhz", "device_utilization_share"}
+    assert not set(cards[2]) & {"device_clock_mhz", "device_power_watts", "device_temperature_celsius"}
     monkeypatch.setattr("shutil.which", lambda tool: tool if tool == "nvidia-smi" else None)
     monkeypatch.setenv("DEVICE_ID", "1")
     assert list(read_devices(lambda command: text)) == [1]

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 COMMAND_TIMEOUT_S = 10.0
 MIB = 2**20
@@ -22,6 +23,7 @@ NPU_COMMON = {
     "NPU Real-time Power(W)": ("device_power_watts", 1.0),
     "Aicore curFreq(MHZ)": ("device_clock_mhz", 1.0),
     "Aicore Freq(MHZ)": ("device_rated_clock_mhz", 1.0),
+    "Power Dissipation(W)": ("device_power_watts", 1.0),
     "Aicore Usage Rate(%)": ("device_utilization_share", SHARE_PER_PERCENT),
     "HBM Usage Rate(%)": ("device_memory_used_share", SHARE_PER_PERCENT),
 }
@@ -34,45 +36,84 @@ NVIDIA_FIELDS = {
     "memory.used": ("device_memory_used_bytes", MIB),
     "memory.total": ("device_memory_total_bytes", MIB),
 }
-NPU_CARD = re.compile(r"^\|\s*(\d+)\s+\S*[A-Za-z]\S*\s*\|", re.MULTILINE)  # first line of a card: number and name
+# `npu-smi info` prints two lines per chip: number and name of the card, then number of the chip and perhaps its number
+# among all chips; a card of newer products holds two chips
+NPU_CARD = re.compile(r"^\|\s*(?P<card>\d+)\s+\S*[A-Za-z]\S*\s*\|[^|]*\|\s*(?P<watts>\S+)\s+(?P<celsius>\S+)\s")
+NPU_CHIP = re.compile(
+    r"^\|\s*(?P<chip>\d+)(?:\s+(?P<number>\d+))?\s*\|\s*[0-9A-Fa-fNn][\w:.]*\s*\|\s*(?P<used>\S+)\s+(?P<memory>.*)\|"
+)
+PAIR = re.compile(r"(\d+)\s*/\s*(\d+)")
+
+CSV_FORMAT = "--format=csv,noheader,nounits"
 
 Cards = dict[int, dict[str, float]]  # card -> metric -> value
+T = TypeVar("T")
 Run = Callable[[list[str]], str]
 
 
 def read_devices(run: Run | None = None) -> Cards:
     """Metrics of this process' card, or of all cards where the launcher names none; empty without a tool.
 
+    A card of Ascend is a chip: where `npu-smi` numbers the chips, `DEVICE_ID` is that number.
+
     Raises:
         OSError, subprocess.SubprocessError: the tool is there but fails.
     """
     ask = run or _output
     if shutil.which("npu-smi"):
-        common = ["npu-smi", "info", "-t", "common", "-i"]
-        return {card: parse_npu_common(ask([*common, str(card)])) for card in _npus(ask)}
+        return _npus(ask)
     if shutil.which("nvidia-smi"):
         fields = ["index", *NVIDIA_FIELDS]
-        cards = parse_nvidia(ask(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]))
-        own = _own_card()
-        return cards if own is None else {k: v for k, v in cards.items() if k == own}
+        return _own(parse_nvidia(ask(["nvidia-smi", f"--query-gpu={','.join(fields)}", CSV_FORMAT])))
     return {}
 
 
-def parse_npu_common(text: str) -> dict[str, float]:
-    """Metrics of the first chip in `npu-smi info -t common`; the board's controller repeats some names below it."""
-    found: dict[str, float] = {}
+def parse_npu_common(text: str) -> dict[int, dict[str, float]]:
+    """Metrics per chip of `npu-smi info -t common`; 0 where it numbers none.
+
+    The board's controller comes last, under a name instead of a number; it repeats names of metrics.
+    """
+    chips: dict[int, dict[str, float]] = {}
+    chip: int | None = 0
     for line in text.splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))
-        if name in NPU_COMMON:
+        if name == "Chip ID" and value.isdigit():
+            chip = int(value)
+        elif name == "Chip Name":
+            chip = None
+        elif name in NPU_COMMON and chip is not None:
             metric, factor = NPU_COMMON[name]
-            _put(found, metric, value, factor)
+            _put(chips.setdefault(chip, {}), metric, value, factor)
+    return chips
+
+
+def parse_npu_table(text: str) -> dict[int, tuple[int, int, dict[str, float]]]:
+    """Chips in the table of `npu-smi info`: number -> card, chip on the card, metrics.
+
+    The number is that of the chip among all where the table has one, else the card's.
+    """
+    table, _, _ = text.partition("Process id")
+    found: dict[int, tuple[int, int, dict[str, float]]] = {}
+    card: re.Match[str] | None = None
+    for line in table.splitlines():
+        if match := NPU_CARD.match(line):
+            card = match
+        elif card is not None and (match := NPU_CHIP.match(line)):
+            number = int(match["number"] or card["card"])
+            found[number] = (int(card["card"]), int(match["chip"]), _table_metrics(card, match))
+            card = None
     return found
 
 
-def parse_npu_cards(text: str) -> list[int]:
-    """Numbers of the cards in the table of `npu-smi info`."""
-    table, _, _ = text.partition("Process id")
-    return sorted({int(number) for number in NPU_CARD.findall(table)})
+def _table_metrics(card: re.Match[str], chip: re.Match[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    _put(found, "device_power_watts", card["watts"], 1.0)
+    _put(found, "device_temperature_celsius", card["celsius"], 1.0)
+    _put(found, "device_utilization_share", chip["used"], SHARE_PER_PERCENT)
+    for used, total in PAIR.findall(chip["memory"])[::-1]:  # the last pair is the card's own memory, where it has one
+        if int(total) > 0 and "device_memory_total_bytes" not in found:
+            found |= {"device_memory_used_bytes": float(used) * MIB, "device_memory_total_bytes": float(total) * MIB}
+    return found
 
 
 def parse_nvidia(text: str) -> Cards:
@@ -98,9 +139,17 @@ def _put(found: dict[str, float], metric: str, value: str, factor: float) -> Non
         found.setdefault(metric, number)
 
 
-def _npus(ask: Run) -> list[int]:
+def _npus(ask: Run) -> Cards:
+    """Figures of the table, and what only `-t common` prints (clocks), asked once per card."""
+    chips = _own(parse_npu_table(ask(["npu-smi", "info"])))
+    cards = sorted({card for card, _, _ in chips.values()})
+    common = {card: parse_npu_common(ask(["npu-smi", "info", "-t", "common", "-i", str(card)])) for card in cards}
+    return {n: found | common[card].get(chip, {}) for n, (card, chip, found) in chips.items()}
+
+
+def _own(cards: dict[int, T]) -> dict[int, T]:
     own = _own_card()
-    return parse_npu_cards(ask(["npu-smi", "info"])) if own is None else [own]
+    return cards if own is None else {number: card for number, card in cards.items() if number == own}
 
 
 def _own_card(environment: Mapping[str, str] = os.environ) -> int | None:
