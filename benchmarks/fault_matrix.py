@@ -1,140 +1,202 @@
 """Diagnose simulated clusters with known faults and print which cause was named first, per fault.
 
-    python benchmarks/fault_matrix.py --tool make_cluster.py --seeds 1 2 --ranks 8 --write docs/fault_matrix.md
+    python benchmarks/fault_matrix.py --tool make_cluster.py --ranks 8 64 --seeds 1 2 3 --results matrix.jsonl
+    python benchmarks/fault_matrix.py --results matrix.jsonl --write docs/fault_matrix.md
 
-Every fault is made anew for each seed and number of ranks, its place chosen by the seed; healthy clusters of several
-layouts stand beside them. A diagnosis is right if its first cause is the fault and names its place (rank, operator,
-link, stage, steps).
+Three series: single faults (anew for each seed and number of ranks; the seed chooses place, pipeline stages and the
+name of the communication layer), pairs of faults, and healthy clusters. Each line of `--results` is one cluster; what
+stands there is not run again, so that a long run can be stopped and taken up.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
+from fault_cases import SERIES, Case, all_cases
 
 from workbench.findings.diagnosis import diagnose
 from workbench.findings.finding import Finding
 
-HEALTHY = ([], ["--pp", "2"], ["--pp", "4"], ["--comm-layer", "Communication"])
-OPS = ("FlashAttentionScore", "MatMulV3", "SwiGluGrad")
 BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
+MASKED_SHARE, UNCLEAR = 0.5, 0.1  # as workbench.analyses.what_if; within 0.1 of it either answer is right
+FREE_SHARE = 0.01  # a fault that costs less of the step, alone and beside others, need not be found
 
 
-class Case(NamedTuple):
-    """One cluster to make, and what a right diagnosis names."""
-
-    kind: str
-    arguments: list[str]
-    culprit: dict[str, Any]
+def names(finding: Finding, culprit: dict[str, Any], kind: str, steps: object) -> bool:
+    """Whether a finding names the fault at its place."""
+    place = all(getattr(finding.culprit, name) == value for name, value in culprit.items())
+    return finding.cause == kind and place and (steps == "all" or list(finding.steps.list or ()) == steps)
 
 
-def cases(ranks: int, seed: int) -> Iterator[Case]:
-    """All fault kinds at places that the seed chooses, and healthy layouts."""
-    pick = random.Random(1000 * ranks + seed)
-    rank, other = pick.sample(range(8), 2)
-    op, stage = pick.choice(OPS), pick.randrange(4)
-    faults = [
-        ("slow_rank", f":{rank}:1.4", {"rank": rank}),
-        ("slow_op", f":{rank}:{op}:2.0", {"rank": rank, "op": op}),
-        ("slow_link", f":{rank}:{other}:4.0", {"link": f"{rank}-{other}"}),
-        ("data_starved", "", {}),
-        ("data_starved", f":60:{rank}", {"rank": rank}),
-        ("stall_steps", f":2:200:{rank}", {"rank": rank}),
-        ("unfused_allreduce", ":32", {}),
-        ("no_overlap", "", {}),
-        ("pipeline_bubble", ":4", {}),
-        ("pipeline_bubble", f":16:{stage}:1.5", {"stage": stage}),
-        ("fragmentation", "", {}),
-        ("memory_leak", "", {}),
-        ("small_ops", ":2000", {}),
-        ("recompile", ":2", {}),
-    ]
-    for kind, where, culprit in faults:
-        yield Case(kind, ["--fault", kind + where], culprit)
-    for layout in HEALTHY:
-        yield Case("healthy", list(layout), {})
+def judged(case: Case, causes: list[Finding], truth: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was found of each fault of a case (of the missing one, for a healthy cluster)."""
+    rows, step_us = [], truth["mean_step_ms"] * 1e3
+    for (kind, culprit), fault in zip(case.faults, truth["faults"], strict=True):
+        saved_us, alone_us = fault["saved_ms_per_step"] * 1e3, fault["alone_ms_per_step"] * 1e3
+        found = next((f for f in causes if names(f, culprit, kind, fault["steps"])), None)
+        priced = kind not in ("fragmentation", "memory_leak")
+        free = priced and max(saved_us, alone_us) < FREE_SHARE * step_us
+        given_us = None if found is None or not priced else found.saves_us_per_step
+        share = saved_us / alone_us if alone_us > 0 else 1.0
+        said = found is not None and any(e.fact.startswith("masked") for e in found.evidence)
+        rows.append({
+            "fault": kind, "culprit": culprit, "is_first": bool(causes) and causes[0] is found,
+            "is_found": found is not None, "is_free": free, "step_us": step_us, "saved_us": saved_us,
+            "alone_us": alone_us, "given_us": given_us,
+            "is_masked": None if abs(share - MASKED_SHARE) < UNCLEAR or not priced else share < MASKED_SHARE,
+            "said_masked": said,
+        })  # fmt: skip
+    return rows or [{"fault": "healthy", "culprit": {}, "is_first": not causes, "is_found": not causes}]
 
 
-def is_right(case: Case, causes: list[Finding], steps: object) -> bool:
-    """Whether the first cause is the fault, at its place."""
-    if case.kind == "healthy" or not causes:
-        return case.kind == "healthy" and not causes
-    first = causes[0]
-    place = all(getattr(first.culprit, name) == value for name, value in case.culprit.items())
-    when = steps == "all" or list(first.steps.list or ()) == steps
-    return first.cause == case.kind and place and when
-
-
-def diagnosed(tool: Path, case: Case, *, ranks: int, steps: int, seed: int) -> dict[str, Any]:
+def diagnosed(tool: Path, case: Case, steps: int) -> dict[str, Any]:
     """Make the cluster of a case, diagnose it, and compare with its truth."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(tool), folder, "--ranks", str(ranks), "--steps", str(steps), "--seed", str(seed)]
-        subprocess.run([*command, "--no-trace", *case.arguments], check=True, capture_output=True)
-        truth = json.loads((Path(folder) / "truth.json").read_text())["faults"]
+        command = [sys.executable, str(tool), folder, "--steps", str(steps), "--no-trace", *case.arguments]
+        subprocess.run(command, check=True, capture_output=True)
+        truth = json.loads((Path(folder) / "truth.json").read_text())
+        begin = time.perf_counter()
         causes = [f for f in diagnose(folder).causes if f.severity != "info"]
-    wanted_us = truth[0]["saved_ms_per_step"] * 1e3 if truth else float("nan")
-    given_us = (causes[0].saves_us_per_step if causes else None) or float("nan")
+        seconds = time.perf_counter() - begin
     return {
-        "fault": case.kind,
-        "arguments": " ".join(case.arguments),
-        "ranks": ranks,
-        "seed": seed,
-        "first": causes[0].cause if causes else "healthy",
-        "others": ", ".join(f.cause for f in causes[1:]),
-        "right": is_right(case, causes, truth[0]["steps"] if truth else "all"),
-        "saves_off_share": given_us / wanted_us - 1 if wanted_us > 0 else float("nan"),
-    }
+        "series": case.series, "ranks": case.ranks, "seed": case.seed, "arguments": " ".join(case.arguments),
+        "steps": steps, "seconds": round(seconds, 2), "causes": [f.cause for f in causes],
+        "faults": judged(case, causes, truth),
+    }  # fmt: skip
 
 
-def as_markdown(results: pd.DataFrame, *, steps: int) -> str:
-    """The confusion matrix and what is wrong in it, as a section of the docs."""
-    matrix = pd.crosstab(results["fault"], results["first"])
-    table = matrix.reset_index().rename(columns={"fault": "fault, first cause"})
+def run(arguments: argparse.Namespace) -> None:
+    """Run the cases that are not among the results yet."""
+    known = {line["arguments"] for line in read(arguments.results)}
+    wanted = all_cases(arguments.series, arguments.ranks, arguments.seeds, arguments.healthy)
+    todo = [c for c in wanted if " ".join(c.arguments) not in known and is_wanted(c, arguments.only)]
+    with ProcessPoolExecutor(arguments.jobs) as pool, arguments.results.open("a") as out:
+        waiting = [pool.submit(diagnosed, arguments.tool, case, arguments.steps) for case in todo]
+        for number, result in enumerate(waiting, 1):
+            line = result.result()
+            print(json.dumps(line), file=out, flush=True)
+            wrong = "" if all(f["is_found"] or f.get("is_free") for f in line["faults"]) else "  <- not found"
+            print(
+                f"{number}/{len(todo)} {line['arguments']}: {', '.join(line['causes']) or 'healthy'}{wrong}", flush=True
+            )
+
+
+def is_wanted(case: Case, only: list[str] | None) -> bool:
+    """Whether the case has one of the fault kinds in `only`."""
+    return not only or bool({kind for kind, _ in case.faults} & set(only))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Results so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def as_table(lines: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per fault of each cluster: what was found, and by how much its gain is off."""
+    rows = []
+    for line in lines:
+        first = line["causes"][0] if line["causes"] else "healthy"
+        shared = {k: line[k] for k in ("series", "ranks", "seed", "arguments", "seconds")}
+        rows += [
+            shared | {"first": first, "extra": len(line["causes"]) - len(line["faults"])} | f for f in line["faults"]
+        ]
+    table = pd.DataFrame(rows)
+    for column in ("given_us", "saved_us", "alone_us", "step_us"):
+        table[column] = pd.to_numeric(table.get(column, pd.Series(dtype=float)))
+    table["is_free"] = table.get("is_free", pd.Series(index=table.index, dtype=bool)).fillna(False).astype(bool)
+    table["is_first"] |= table["is_free"] & (table["first"] == "healthy")
+    off_us = table["given_us"] - table["saved_us"]
+    return table.assign(step_off=off_us / (table["step_us"] - table["saved_us"]), gain_off=off_us / table["saved_us"])
+
+
+def as_markdown(lines: list[dict[str, Any]]) -> str:
+    """The confusion matrix, the gains, pairs, and all that was wrong, as a section of the docs."""
+    table = as_table(lines)
+    one, pairs = table[table["series"] != "pairs"], table[table["series"] == "pairs"]
+    parts = [_matrix(one)]
+    parts += [_said(one, size, of_size) for size, of_size in one.groupby("ranks")]
+    parts.append("\n" + _gains(one[one["fault"] != "healthy"]))
+    if len(pairs):
+        parts.append("\n" + _pairs(pairs))
+    wrong = one[~one["is_first"]]
+    parts += [f"- wrong: `{r.arguments}`: first {r.first}" for r in wrong.itertuples()]
+    return "\n".join(parts)
+
+
+def _matrix(one: pd.DataFrame) -> str:
+    matrix = pd.crosstab(one["fault"], one["first"])
+    return _rows(matrix.reset_index().rename(columns={"fault": "fault, first cause"}).replace(0, ""))
+
+
+def _said(one: pd.DataFrame, size: object, of_size: pd.DataFrame) -> str:
+    faults, healthy = of_size[of_size["fault"] != "healthy"], of_size[of_size["fault"] == "healthy"]
+    seeds = ", ".join(map(str, sorted(faults["seed"].unique())))
+    return (
+        f"- {size} ranks, seeds {seeds}: {int(faults['is_first'].sum())} of {len(faults)} faults named first, place "
+        f"and steps included; {int((~healthy['is_first']).sum())} false alarms on {len(healthy)} healthy clusters; "
+        f"diagnosis {of_size['seconds'].median():.1f} s (median), {of_size['seconds'].max():.1f} s (longest)."
+    )
+
+
+def _gains(faults: pd.DataFrame) -> str:
+    rows = []
+    for kind, of_kind in faults[faults["given_us"].notna() & ~faults["is_free"]].groupby("fault"):
+        step, gain = of_kind["step_off"].abs(), of_kind["gain_off"].abs()
+        rows.append((kind, len(of_kind), *(f"{v:.2%}" for v in (step.median(), step.max(), gain.median(), gain.max()))))
+    columns = ["fault", "clusters", "step time off, median", "worst", "gain off, median", "worst gain"]
+    off = faults.loc[~faults["is_free"], "step_off"].abs().dropna()
+    text = f"Step time without the fault against the truth: median {off.median():.2%} off, worst {off.max():.2%}."
+    return f"{text}\n\n{_rows(pd.DataFrame(rows, columns=columns))}"
+
+
+def _pairs(pairs: pd.DataFrame) -> str:
+    known = pairs[pairs["is_found"] & pairs["is_masked"].notna()]
+    mistaken = known[known["is_masked"].astype(bool) != known["said_masked"].astype(bool)]
+    costly = pairs[~pairs["is_free"]]
+    off, missed = costly["step_off"].abs().dropna(), costly[~costly["is_found"]]
+    lines = [
+        f"Two faults at once: {len(costly) - len(missed)} of {len(costly)} faults found in "
+        f"{pairs['arguments'].nunique()} clusters; {len(known) - len(mistaken)} of {len(known)} rightly called masked or "
+        f"not ({int(known['is_masked'].astype(bool).sum())} are); step time median {off.median():.2%} off, worst "
+        f"{off.max():.2%}; {int((pairs.drop_duplicates('arguments')['extra'] > 0).sum())} clusters with a further finding."
+    ]
+    lines += [f"- not found: {r.fault} of `{r.arguments}`" for r in missed.itertuples()]
+    return "\n".join(
+        [*lines, *(f"- wrongly masked or not: {r.fault} of `{r.arguments}`" for r in mistaken.itertuples())]
+    )
+
+
+def _rows(table: pd.DataFrame) -> str:
     lines = [f"| {' | '.join(map(str, table.columns))} |", f"|{' --- |' * len(table.columns)}"]
-    lines += [f"| {' | '.join('' if v == 0 else str(v) for v in row)} |" for row in table.itertuples(index=False)]
-    right, whole = int(results["right"].sum()), len(results)
-    ranks, seeds = (", ".join(map(str, sorted(results[c].unique()))) for c in ("ranks", "seed"))
-    off = results["saves_off_share"].abs()
-    wrong = results[~results["right"]]
-    said = [
-        f"Ran with {ranks} ranks, seeds {seeds}, {steps} steps: {right} of {whole} right, place and steps included."
-    ]
-    said += [f"Estimated gain against the truth: median {off.median():.0%} off, worst {off.max():.0%}."]
-    said += [
-        f"- wrong: {r.arguments or 'healthy'} ({r.ranks} ranks, seed {r.seed}): {r.first} {r.others}"
-        for r in wrong.itertuples()
-    ]
-    return "\n".join([*lines, "", *said])
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in table.itertuples(index=False))])
 
 
 def main() -> None:
-    """Run all cases, print the matrix, and put it into the docs if asked."""
+    """Run the cases that are asked for, print the matrix, and put it into the docs if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", type=Path, required=True, help="make_cluster.py")
+    parser.add_argument("--tool", type=Path, help="make_cluster.py; without it only the results are shown")
+    parser.add_argument("--results", type=Path, required=True, help="one line per cluster, added to")
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--healthy", type=int, default=20, help="healthy clusters per size")
+    parser.add_argument("--series", nargs="+", choices=SERIES, default=SERIES)
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", help="only these faults")
     parser.add_argument("--write", type=Path, help="document whose matrix to replace")
     arguments = parser.parse_args()
-    rows = []
-    for ranks in arguments.ranks:
-        for seed in arguments.seeds:
-            for case in cases(ranks, seed):
-                if arguments.only and case.kind not in arguments.only:
-                    continue
-                rows.append(diagnosed(arguments.tool, case, ranks=ranks, steps=arguments.steps, seed=seed))
-                print({k: v for k, v in rows[-1].items() if v != ""}, flush=True)
-    text = as_markdown(pd.DataFrame(rows), steps=arguments.steps)
+    if arguments.tool:
+        run(arguments)
+    text = as_markdown(read(arguments.results))
     print(text)
     if arguments.write:
         before, _, rest = arguments.write.read_text().partition(BEGIN)
