@@ -58,7 +58,7 @@ def rank_reports(
         return pd.DataFrame(columns=["rank_id", "has_log", "reported"])
     seen = set(messages["rank_id"]) | (set() if training_steps is None else set(training_steps["rank_id"]))
     stated = setting(settings, *WORLD_SIZE)
-    count = max(int(max(seen)) + 1 if len(seen) > 1 else 0, int(float(stated)) if _is_count(stated) else 0)
+    count = max(int(max(seen)) + 1 if len(seen) > 1 else 0, _count(stated))
     named = _named(reports)
     rows = []
     for rank in sorted({int(r) for r in seen} | set(range(count))):
@@ -80,8 +80,9 @@ def report_limit_s(log_messages: pd.DataFrame, settings: pd.DataFrame | None = N
     return float(match[1]) if match else LIMITS_S[kind]
 
 
-def _is_count(text: str | None) -> bool:
-    return text is not None and text.replace(".0", "").isdigit()
+def _count(text: str | None) -> int:
+    digits = (text or "").removesuffix(".0")
+    return int(digits) if digits.isdigit() else 0
 
 
 def _named(reports: pd.DataFrame) -> dict[int, int]:

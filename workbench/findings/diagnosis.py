@@ -15,6 +15,7 @@ from workbench.findings import (
     evaluation,
     log_memory,
     log_timeouts,
+    lr_schedule,
     memory,
     scaling,
     step_time,
@@ -37,8 +38,17 @@ CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4
 
 
 TOPICS = (  # modules of rules
-    training, step_time, memory, log_memory, log_timeouts, scaling, cluster, evaluation, checkpoints,
-)  # fmt: skip
+    training,
+    step_time,
+    memory,
+    log_memory,
+    log_timeouts,
+    scaling,
+    cluster,
+    evaluation,
+    checkpoints,
+    lr_schedule,
+)
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
 
