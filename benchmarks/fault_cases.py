@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-SERIES = ("single", "pairs", "healthy")
+SERIES = ("single", "weak", "pairs", "healthy")
 OPS = ("FlashAttentionScore", "MatMulV3", "SwiGluGrad", "RmsNorm")
 LAYERS = ("HCCL", "Communication")
 PER_HOST = 8  # cards of a host in make_cluster.py
@@ -37,6 +37,8 @@ def all_cases(series: Iterable[str], ranks: Iterable[int], seeds: Iterable[int],
         for seed in seeds:
             if "single" in series:
                 yield from single_faults(count, seed)
+            if "weak" in series:
+                yield from weak_faults(count, seed)
             if "pairs" in series:
                 yield from pairs(count, seed)
         if "healthy" in series:
@@ -49,6 +51,15 @@ def single_faults(ranks: int, seed: int) -> Iterator[Case]:
     for number, kind in enumerate(KINDS):
         pp = pick.choice((1, 1, 2, 4)) if kind in ANY_LAYOUT else 4 if kind in PIPELINE else 1
         yield _case("single", ranks, seed, pp, LAYERS[(number + seed) % 2], [_fault(kind, pick, ranks // pp, pp)])
+
+
+def weak_faults(ranks: int, seed: int) -> Iterator[Case]:
+    """Faults of other strengths, most of them weaker, at places that the seed chooses."""
+    pick = random.Random(3000 * ranks + seed)
+    for number, kind in enumerate(KINDS):
+        pp = 4 if kind in PIPELINE else 1
+        fault = _fault(kind, pick, ranks // pp, pp, strength=pick.choice(WEAK[kind]))
+        yield _case("weak", ranks, seed, pp, LAYERS[(number + seed) % 2], [fault])
 
 
 def pairs(ranks: int, seed: int) -> Iterator[Case]:
@@ -74,38 +85,43 @@ def _case(series: str, ranks: int, seed: int, pp: int, layer: str, faults: list[
     return Case(series, ranks, seed, words, [fault for _, fault in faults])
 
 
-def _fault(kind: str, pick: random.Random, width: int, pp: int, taken: set[int] | None = None) -> tuple[str, Fault]:
+def _fault(
+    kind: str, pick: random.Random, width: int, pp: int, taken: set[int] | None = None, strength: str | None = None
+) -> tuple[str, Fault]:
     """Specification for make_cluster.py of a fault, and what names it. `width`: ranks of a pipeline stage."""
     taken = set() if taken is None else taken
     rank = pick.choice([r for r in range(width * pp) if r not in taken])
     taken.add(rank)
     first = rank // min(width, PER_HOST) * min(width, PER_HOST)  # of the ranks of the stage on this host
     other = pick.choice([r for r in range(first, first + min(width, PER_HOST)) if r != rank])
-    op, stage = pick.choice(OPS), pick.randrange(pp)
+    op, stage, how = pick.choice(OPS), pick.randrange(pp), STRONG[kind] if strength is None else strength
     specs: dict[str, tuple[str, dict[str, Any]]] = {
-        "slow_rank": (f"slow_rank:{rank}:1.4", {"rank": rank}),
-        "second_slow_rank": (f"slow_rank:{rank}:1.3", {"rank": rank}),
-        "slow_op": (f"slow_op:{rank}:{op}:2.0", {"rank": rank, "op": op}),
-        "slow_link": (f"slow_link:{rank}:{other}:4.0", {"link": f"{rank}-{other}"}),
-        "data_starved": ("data_starved:60", {}),
-        "late_data": (f"data_starved:60:{rank}", {"rank": rank}),
-        "stall_steps": (f"stall_steps:2:200:{rank}", {"rank": rank}),
-        "unfused_allreduce": ("unfused_allreduce:32", {}),
-        "no_overlap": ("no_overlap", {}),
-        "few_micro_batches": ("pipeline_bubble:4", {}),
-        "slow_stage": (f"pipeline_bubble:16:{stage}:1.5", {"stage": stage}),
-        "fragmentation": ("fragmentation", {}),
-        "memory_leak": ("memory_leak", {}),
-        "small_ops": ("small_ops:2000", {}),
-        "recompile": ("recompile:2", {}),
+        "slow_rank": (f"slow_rank:{rank}:{how}", {"rank": rank}),
+        "second_slow_rank": (f"slow_rank:{rank}:{how}", {"rank": rank}),
+        "slow_op": (f"slow_op:{rank}:{op}:{how}", {"rank": rank, "op": op}),
+        "slow_link": (f"slow_link:{rank}:{other}:{how}", {"link": f"{rank}-{other}"}),
+        "late_data": (f"data_starved:{how}:{rank}", {"rank": rank}),
+        "stall_steps": (f"stall_steps:{how}:{rank}", {"rank": rank}),
+        "few_micro_batches": (f"pipeline_bubble:{how}", {}),
+        "slow_stage": (f"pipeline_bubble:16:{stage}:{how}", {"stage": stage}),
     }
-    spec, culprit = specs[kind]
-    return spec, (spec.split(":")[0], culprit)
+    spec, culprit = specs.get(kind, (f"{kind}:{how}", {}))
+    return spec.rstrip(":"), (spec.split(":")[0], culprit)
 
 
-KINDS = ("slow_rank", "slow_op", "slow_link", "data_starved", "late_data", "stall_steps", "unfused_allreduce",
-         "no_overlap", "few_micro_batches", "slow_stage", "fragmentation", "memory_leak", "small_ops",
-         "recompile")  # fmt: skip
+STRONG = {  # kind -> how strong, as make_cluster.py takes it
+    "slow_rank": "1.4", "second_slow_rank": "1.3", "slow_op": "2.0", "slow_link": "4.0", "data_starved": "60",
+    "late_data": "60", "stall_steps": "2:200", "unfused_allreduce": "32", "no_overlap": "", "few_micro_batches": "4",
+    "slow_stage": "1.5", "fragmentation": "1.8", "memory_leak": "300", "small_ops": "2000", "recompile": "2:900",
+}  # fmt: skip
+WEAK = {
+    "slow_rank": ("1.05", "1.1", "1.2"), "slow_op": ("1.2", "1.5", "3.0"), "slow_link": ("1.5", "2.0", "8.0"),
+    "data_starved": ("8", "20"), "late_data": ("8", "20"), "stall_steps": ("1:50", "3:60", "1:1000"),
+    "unfused_allreduce": ("8", "16", "64"), "no_overlap": ("",), "few_micro_batches": ("2", "6", "8", "12"),
+    "slow_stage": ("1.1", "1.2", "2.0"), "fragmentation": ("1.4", "2.5"), "memory_leak": ("50", "100", "800"),
+    "small_ops": ("600", "1200"), "recompile": ("1:100", "3:300"),
+}  # fmt: skip
+KINDS = tuple(WEAK)
 PIPELINE = ("few_micro_batches", "slow_stage")
 ANY_LAYOUT = ("slow_rank", "slow_op", "slow_link", "data_starved", "late_data", "stall_steps", "fragmentation",
               "memory_leak", "recompile")  # fmt: skip

@@ -3,9 +3,9 @@
     python benchmarks/fault_matrix.py --tool make_cluster.py --ranks 8 64 --seeds 1 2 3 --results matrix.jsonl
     python benchmarks/fault_matrix.py --results matrix.jsonl --write docs/fault_matrix.md
 
-Three series: single faults (anew for each seed and number of ranks; the seed chooses place, pipeline stages and the
-name of the communication layer), pairs of faults, and healthy clusters. Each line of `--results` is one cluster; what
-stands there is not run again, so that a long run can be stopped and taken up.
+Four series: single faults (anew for each seed and number of ranks; the seed chooses place, pipeline stages and the name
+of the communication layer), weaker ones, pairs of faults, and healthy clusters. Each line of `--results` is one
+cluster; what stands there is not run again, so that a long run can be stopped and taken up.
 """
 
 from __future__ import annotations
@@ -121,10 +121,12 @@ def as_table(lines: list[dict[str, Any]]) -> pd.DataFrame:
 def as_markdown(lines: list[dict[str, Any]]) -> str:
     """The confusion matrix, the gains, pairs, and all that was wrong, as a section of the docs."""
     table = as_table(lines)
-    one, pairs = table[table["series"] != "pairs"], table[table["series"] == "pairs"]
+    one, weak, pairs = (table[table["series"].isin(names)] for names in (("single", "healthy"), ("weak",), ("pairs",)))
     parts = [_matrix(one)]
     parts += [_said(one, size, of_size) for size, of_size in one.groupby("ranks")]
     parts.append("\n" + _gains(one[one["fault"] != "healthy"]))
+    if len(weak):
+        parts.append("\n" + _weak(weak))
     if len(pairs):
         parts.append("\n" + _pairs(pairs))
     wrong = one[~one["is_first"]]
@@ -158,16 +160,29 @@ def _gains(faults: pd.DataFrame) -> str:
     return f"{text}\n\n{_rows(pd.DataFrame(rows, columns=columns))}"
 
 
+def _weak(weak: pd.DataFrame) -> str:
+    costly = weak[~weak["is_free"]]
+    off, wrong = costly["step_off"].abs().dropna(), costly[~costly["is_first"]]
+    misled = weak["is_free"] & (weak["first"] != "healthy") & ~weak["is_found"]
+    lines = [
+        f"Weaker faults that cost {FREE_SHARE:.0%} of the step or more: {len(costly) - len(wrong)} of {len(costly)} "
+        f"named first, place and steps included; step time median {off.median():.2%} off, worst {off.max():.2%}. Of "
+        f"the {int(weak['is_free'].sum())} that cost less, {int(misled.sum())} led to another cause."
+    ]
+    return "\n".join([*lines, *(f"- not first: `{r.arguments}`: {r.first}" for r in wrong.itertuples())])
+
+
 def _pairs(pairs: pd.DataFrame) -> str:
     known = pairs[pairs["is_found"] & pairs["is_masked"].notna()]
     mistaken = known[known["is_masked"].astype(bool) != known["said_masked"].astype(bool)]
     costly = pairs[~pairs["is_free"]]
     off, missed = costly["step_off"].abs().dropna(), costly[~costly["is_found"]]
+    masked, further = int(known["is_masked"].astype(bool).sum()), pairs.drop_duplicates("arguments")["extra"] > 0
     lines = [
         f"Two faults at once: {len(costly) - len(missed)} of {len(costly)} faults found in "
-        f"{pairs['arguments'].nunique()} clusters; {len(known) - len(mistaken)} of {len(known)} rightly called masked or "
-        f"not ({int(known['is_masked'].astype(bool).sum())} are); step time median {off.median():.2%} off, worst "
-        f"{off.max():.2%}; {int((pairs.drop_duplicates('arguments')['extra'] > 0).sum())} clusters with a further finding."
+        f"{pairs['arguments'].nunique()} clusters; {len(known) - len(mistaken)} of {len(known)} rightly called masked "
+        f"or not ({masked} are); step time median {off.median():.2%} off, worst {off.max():.2%}; "
+        f"{int(further.sum())} clusters with a further finding."
     ]
     lines += [f"- not found: {r.fault} of `{r.arguments}`" for r in missed.itertuples()]
     return "\n".join(
