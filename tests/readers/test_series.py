@@ -220,3 +220,21 @@ def test_damage_never_raises_anything_else_and_never_gives_a_zero(tmp_path_facto
     assert all(len(r.table) or r.notes for r in readings.values())
     if "training_steps" in readings and not garbage:
         assert 0 not in readings["training_steps"].table.loss.tolist()
+
+
+def test_what_nvidia_smi_prints_every_few_seconds(tmp_path):
+    text = (
+        "timestamp, index, temperature.gpu, clocks.current.sm [MHz], power.draw [W], utilization.gpu [%], "
+        "memory.used [MiB]\n2025/06/03 10:11:12.123, 0, 61, 1410 MHz, 250.51 W, 97 %, 40537 MiB\n"
+        "2025/06/03 10:11:12.125, 1, 83, 1095 MHz, [N/A], 99 %, 40537 MiB\n"
+    )
+    table, notes = read(tmp_path, text)["telemetry"]
+    values = {(r.device_id, r.metric): r.value for r in table.itertuples()}
+    assert values[0, "device_clock_mhz"] == 1410
+    assert values[1, "device_temperature_celsius"] == 83
+    assert values[0, "device_power_watts"] == 250.51
+    assert (1, "device_power_watts") not in values
+    assert values[1, "device_utilization_share"] == 0.99
+    assert values[0, "device_memory_used_bytes"] == 40537 * 2**20
+    assert table["time_ns"].notna().all()
+    assert ["[N/A]" in str(n) for n in notes] == [True]

@@ -132,17 +132,24 @@ COLUMN_ALIASES: Mapping[str, Alias] = {
     "device_utilization_share": _alias(
         "telemetry",
         "use of the card's compute units",
-        "aicore_util ai_core_util aicore_utilization npu_util gpu_util gpu_utilization device_util device_utilization",
+        "aicore_util ai_core_util aicore_utilization npu_util gpu_util gpu_utilization utilization_gpu device_util "
+        "device_utilization",
         TO_SHARE,
     ),
     "host_cpu_share": _alias("telemetry", "use of the host's cores", "cpu_util cpu host_cpu cpu_utilization", TO_SHARE),
     "host_io_wait_share": _alias("telemetry", "cores that wait for storage", "host_io_wait io_wait iowait", TO_SHARE),
     "device_temperature_celsius": _alias(
-        "telemetry", "temperature of the card", "temperature temp device_temperature temperature_c temp_c celsius"
+        "telemetry",
+        "temperature of the card",
+        "temperature temp device_temperature temperature_c temp_c celsius temperature_gpu",
     ),
-    "device_power_watts": _alias("telemetry", "power of the card", "power power_w power_watts power_draw device_power"),
+    "device_power_watts": _alias(
+        "telemetry", "power of the card", "power power_w power_watts power_draw power_draw_w device_power"
+    ),
     "device_clock_mhz": _alias(
-        "telemetry", "clock of the card", "clock_mhz aicore_freq_mhz aicore_freq sm_clock_mhz frequency_mhz"
+        "telemetry",
+        "clock of the card",
+        "clock_mhz aicore_freq_mhz aicore_freq sm_clock_mhz frequency_mhz clocks_sm_mhz clocks_current_sm_mhz",
     ),
     "device_processes": _alias(
         "telemetry", "processes on the card", "processes num_processes process_count n_processes"

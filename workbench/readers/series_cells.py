@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from workbench.tables import Column, Note
 FIX_CELLS = "write numbers as plain decimals, and leave a cell empty where there is none"
 LATEST_NS = 1e20  # a time without unit has the largest unit with which it is not beyond any calendar
 UNKNOWN_UNIT = 0.0
+NVIDIA_HEADERS = ("temperature.gpu", "utilization.", "clocks.", "power.draw")  # of a query; its `index` is the card
+_UNIT = re.compile(r"\[([^\]]+)\]\s*$")
 COMMA_FILES = frozenset((".csv", ".tsv"))
 
 
@@ -101,6 +104,9 @@ class SeriesFile:
 
     def _cells(self, header: str) -> pa.ChunkedArray:
         texts = self.texts[header].astype(object)
+        if unit := _UNIT.search(header):  # nvidia-smi repeats the unit of `power.draw [W]` in every cell
+            suffix = unit[1]
+            texts = texts.map(lambda t: t.removesuffix(suffix).rstrip() if isinstance(t, str) else t)
         return pa.chunked_array([pa.array(texts.where(texts.notna(), None), pa.string())])
 
 
@@ -151,4 +157,6 @@ def read_cells(path: Path, context: FileContext) -> SeriesFile:
     raw = read_delimited(path, context, columns=columns, required=headers, writer_ends_lines=False)
     texts = {h: raw.table[h] for h in headers if h in raw.table}
     known = {h: k for h in texts if (k := know(h)) is not None}
+    if "index" in texts and any(h.startswith(NVIDIA_HEADERS) for h in texts):
+        known["index"] = Known("device_id", 1.0, "key")
     return SeriesFile(context.name(path), texts, known, list(raw.notes), delimiter)
