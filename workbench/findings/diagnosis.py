@@ -13,6 +13,7 @@ from workbench.findings import (
     checkpoints,
     cluster,
     evaluation,
+    label_leak,
     log_memory,
     log_timeouts,
     lr_schedule,
@@ -48,6 +49,7 @@ TOPICS = (  # modules of rules
     evaluation,
     checkpoints,
     lr_schedule,
+    label_leak,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
