@@ -43,7 +43,10 @@ def profile_operations(
     Raises:
         UnknownContentError: no kernel has a step and a start, or the ranks' clocks cannot be compared.
     """
-    compute = _compute(KERNELS.check(kernels))
+    tasks = KERNELS.check(kernels)
+    if collectives is not None and len(collectives):
+        tasks, collectives = _on_one_clock(tasks, COLLECTIVES.check(collectives))
+    compute = _compute(tasks)
     if compute.empty:
         raise UnknownContentError(
             "No kernel has a step and a start time: nothing can be replayed.",
@@ -51,10 +54,8 @@ def profile_operations(
         )
     parts = [compute]
     if collectives is not None and len(collectives):
-        parts.append(_communication(COLLECTIVES.check(collectives), KERNELS.check(kernels)))
+        parts.append(_communication(collectives, tasks))
     table = pd.concat(parts, ignore_index=True)
-    if collectives is not None:
-        table["start_ns"] = table["start_ns"] - _offsets_ns(collectives, table["rank_id"])
     table = table[table["window"].fillna(0) == table["window"].fillna(0).min()]
     table = table.sort_values([*PLACE, "start_ns", "duration_us"], ignore_index=True)
     table["ordinal"] = table.groupby([*PLACE, "lane"]).cumcount()
@@ -68,8 +69,8 @@ def profile_operations(
     return table
 
 
-def _offsets_ns(collectives: pd.DataFrame, rank_id: pd.Series) -> pd.Series:
-    """How far the clock of each row's rank is ahead of the others'."""
+def _on_one_clock(kernels: pd.DataFrame, collectives: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both tables without what each rank's clock is ahead of the others'."""
     unclear = unclear_clocks(collectives)
     if len(unclear):
         worst = unclear.loc[unclear["spread_us"].idxmax()]
@@ -78,8 +79,12 @@ def _offsets_ns(collectives: pd.DataFrame, rank_id: pd.Series) -> pd.Series:
             "waited for what cannot be told.",
             fix="keep the hosts' clocks in step (chrony, PTP) while profiling, or profile the ranks of one host",
         )
-    offsets = clock_offsets(collectives).set_index("rank_id")["offset_us"]
-    return (rank_id.map(offsets).fillna(0.0) * 1e3).round().astype("int64")
+    ahead_ns = (clock_offsets(collectives).set_index("rank_id")["offset_us"] * 1e3).round()
+
+    def aligned(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(start_ns=table["start_ns"] - table["rank_id"].map(ahead_ns).fillna(0.0).astype("int64"))
+
+    return aligned(kernels), aligned(collectives)
 
 
 def profile_replay(operations: pd.DataFrame, *, overlapped: bool = False) -> Replay:
