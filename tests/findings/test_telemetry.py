@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 
 import pandas as pd
 
 import workbench as wb
 from tests.analyses.test_telemetry import CLOCKS, made
 from tests.made_run import made_steps, write_run
-from workbench.findings.finding import Culprit, Finding
+from workbench.findings.finding import Culprit, Finding, Steps
 from workbench.findings.telemetry import telemetry_evidence, with_physical_reasons
 
 
@@ -39,6 +40,16 @@ def test_findings_on_slow_ranks_gain_the_reason():
     assert len(told.evidence) == 2
     assert (other, fine) == (slow(3, "slow_op"), slow(1))
     assert with_physical_reasons([slow(3)], None) == [slow(3)]
+
+
+def test_a_finding_on_a_range_of_steps_takes_the_samples_of_those_steps():
+    levels = [1800.0] * 40 + [1300.0] * 10 + [1800.0] * 50
+    rows = made({"device_clock_mhz": {0: [1800.0] * 100, 1: [1801.0] * 100, 2: levels}})
+    times = pd.DataFrame({"step": [1, 2, 3], "start_ns": [0, 40, 50], "end_ns": [40, 50, 100]})
+    there, elsewhere = (replace(slow(2), steps=Steps(first=s, last=s)) for s in (2, 3))
+    told = with_physical_reasons([there, elsewhere], rows, times)
+    assert [f.sub_cause for f in told] == ["device_throttled", None]
+    assert told[0].evidence[0].where.endswith("steps 2 to 2")
 
 
 def test_a_diagnosis_joins_them(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.analyses.telemetry import step_times
 from workbench.findings import (
     checkpoints,
     cluster,
@@ -110,7 +111,8 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     last_run = of_last_run(all_runs)
     rules = [rule for rule in RULES if all(n in taken for n in rule.needs)]
     found = [f for rule in rules for f in rule.find(all_runs if rule.all_runs else last_run)]
-    found = with_physical_reasons(found, last_run.get("telemetry"))
+    times = step_times(last_run.get("training_steps"), last_run.get("kernels"))
+    found = with_physical_reasons(found, last_run.get("telemetry"), times)
     looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}
     return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(join(found))))
 

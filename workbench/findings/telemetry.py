@@ -23,6 +23,9 @@ SHOWN = {
     "host_cpu_io_wait_share": ("cores that wait for storage", 100.0, "%"),
     "process_involuntary_switches_per_s": ("times another process took the core", 1.0, "per s"),
     "tcp_retransmits_per_s": ("TCP segments sent again", 1.0, "per s"),
+    "device_reserved_bytes": ("device memory held by the pool", 1 / 2**30, "GiB"),
+    "device_max_reserved_bytes": ("most device memory that the pool has held, its ceiling", 1 / 2**30, "GiB"),
+    "device_allocated_bytes": ("device memory in use by tensors", 1 / 2**30, "GiB"),
 }
 FIXES = {
     "device_throttled": "Look at cooling, power limit and health of that card; move the rank to another until then.",
@@ -33,13 +36,20 @@ FIXES = {
 }
 
 
-def telemetry_evidence(telemetry: pd.DataFrame | None, rank_id: int) -> tuple[str | None, tuple[Evidence, ...], str]:
+def telemetry_evidence(
+    telemetry: pd.DataFrame | None,
+    rank_id: int,
+    *,
+    steps: tuple[int, int] | None = None,
+    times: pd.DataFrame | None = None,
+) -> tuple[str | None, tuple[Evidence, ...], str]:
     """Reason word (for `sub_cause`), evidence and one sentence on what about the rank's machine explains slowness.
 
-    The sentence reads "card clock of rank 3 1.3 GHz (other ranks: 1.8) at 81 °C", or "... fell from 1.8 to
+    Samples during the steps count, where there are some (`steps` and `times` as `physical_reasons` takes them). The
+    sentence reads "card clock of rank 3 1.3 GHz (other ranks: 1.8) at 81 °C", or "... fell from 1.8 to
     1.3 GHz at 81 °C"; all are empty where the telemetry explains nothing.
     """
-    reasons = pd.DataFrame() if telemetry is None else physical_reasons(telemetry, rank_id)
+    reasons = pd.DataFrame() if telemetry is None else physical_reasons(telemetry, rank_id, steps=steps, times=times)
     if reasons.empty:
         return None, (), ""
     facts = tuple(_fact(row) for row in reasons.to_dict("records"))
@@ -55,14 +65,26 @@ def telemetry_evidence(telemetry: pd.DataFrame | None, rank_id: int) -> tuple[st
     return str(first["reason"]), facts, sentence
 
 
-def with_physical_reasons(findings: Sequence[Finding], telemetry: pd.DataFrame | None) -> list[Finding]:
-    """The findings, those on slow ranks with the physical reason that the telemetry gives, if any."""
-    return [_explained(f, telemetry) if f.cause in EXPLAINED and f.culprit.rank is not None else f for f in findings]
+def with_physical_reasons(
+    findings: Sequence[Finding], telemetry: pd.DataFrame | None, times: pd.DataFrame | None = None
+) -> list[Finding]:
+    """The findings, those on slow ranks with the physical reason that the telemetry gives, if any.
+
+    Args:
+        findings: what was found.
+        telemetry: table `telemetry`; a finding on a range of steps is compared with the samples taken then.
+        times: as `workbench.analyses.telemetry.step_times` returns.
+    """
+    return [
+        _explained(f, telemetry, times) if f.cause in EXPLAINED and f.culprit.rank is not None else f for f in findings
+    ]
 
 
-def _explained(finding: Finding, telemetry: pd.DataFrame | None) -> Finding:
+def _explained(finding: Finding, telemetry: pd.DataFrame | None, times: pd.DataFrame | None) -> Finding:
     assert finding.culprit.rank is not None
-    reason, facts, sentence = telemetry_evidence(telemetry, finding.culprit.rank)
+    first, last = finding.steps.first, finding.steps.last
+    steps = None if first is None or last is None else (first, last)
+    reason, facts, sentence = telemetry_evidence(telemetry, finding.culprit.rank, steps=steps, times=times)
     if reason is None:
         return finding
     return replace(
@@ -82,5 +104,5 @@ def _fact(row: dict[str, object]) -> Evidence:
         value=float(str(row["value"])) * factor,
         unit=unit,
         table="telemetry",
-        where=f"rank {row['rank_id']}, {row['metric']}, median of {row['samples']} samples",
+        where=f"rank {row['rank_id']}, {row['metric']}, median of {row['samples']} samples, {row['during']}",
     )
