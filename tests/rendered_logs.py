@@ -90,3 +90,14 @@ def notify_wait(seconds, remote, *, error="EI0002: The wait execution of the Not
         + "----------------------------------------------------\n- Ascend Error Message:\n"
         + f"{error} Reason: no Notify record from remote rank [{remote}].base information: [tag[AllReduce_world].]\n"
     )
+
+
+def compiling(seconds, took, *, function="TrainStep.construct", made="1753863604551283712", counter=0, place="a.py.4"):
+    """The three lines of one compilation of MindSpore."""
+    phase = f"__main__.construct.{place}.{made}train.281471090423824.{counter}"
+    return (
+        warning(seconds, f"Start compiling, phase: {phase}", level="INFO", module="PIPELINE")
+        + warning(seconds, f"Start compiling '{function}' and it will take a while. Please wait...", level="INFO",
+                  module="PIPELINE")
+        + warning(seconds + took, f"End compiling '{function}'.", level="INFO", module="PIPELINE")
+    )  # fmt: skip

@@ -15,6 +15,7 @@ from workbench.findings import (
     cluster,
     evaluation,
     label_leak,
+    log_compiles,
     log_memory,
     log_timeouts,
     lr_schedule,
@@ -51,6 +52,7 @@ TOPICS = (  # modules of rules
     checkpoints,
     lr_schedule,
     label_leak,
+    log_compiles,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 

@@ -114,7 +114,7 @@ def find_recompile(training_steps: pd.DataFrame, events: pd.DataFrame | None = N
     timed = timed_steps(training_steps)
     starts = set() if events is None else set(events.loc[events["kind"] == "start", "step"].dropna())
     late = (timed.groupby("rank_id").cumcount() >= WARMUP_STEPS) & ~timed["step"].isin(starts)
-    again = timed[timed["compiled"] & late]
+    again = timed[timed["compiled"] & late & timed["step_us"].notna()]
     if again.empty:
         return []
     typical_us = float(timed.loc[timed["excluded"] == "", "run_us"].median())
@@ -187,7 +187,7 @@ def find_evaluation_interference(training_steps: pd.DataFrame, events: pd.DataFr
             severity="warning",
             confidence="high",
             title=f"{len(times)} evaluations inside the training take {total_us / 1e6:.1f} s, {share:.0%} of the time.",
-            fix="Evaluate fewer samples or less often (InlineEvaluation keeps to a budget), and leave full evaluations "
+            fix="Evaluate fewer samples or less often (InlineEval keeps to a budget), and leave full evaluations "
             "to `workbench watch`, a process of its own.",
             source="budget of 5 % of the wall time, ours",
             culprit=Culprit(rank=rank_id),
