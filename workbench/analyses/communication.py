@@ -135,10 +135,11 @@ def collective_overlap(kernels: pd.DataFrame, collectives: pd.DataFrame) -> pd.D
     """
     waits = collective_waits(collectives)
     waits = waits[~waits["is_p2p"] & (waits["size_bytes"] >= LARGE_BYTES)]
-    compute = compute_kernels(kernels).dropna(subset=["start_ns"])
+    compute = compute_kernels(kernels)[["rank_id", "start_ns", "duration_us"]].dropna(subset=["start_ns"])
+    of_rank = dict(list(compute.groupby("rank_id")))
     rows = []
     for rank_id, rank in waits.groupby("rank_id"):
-        own = compute[compute["rank_id"] == rank_id]
+        own = of_rank.get(rank_id, compute.iloc[:0])
         start = own["start_ns"].to_numpy(dtype=np.int64)
         busy = merge(start, start + (own["duration_us"].to_numpy() * 1e3).round().astype(np.int64))
         begin = rank["start_ns"].to_numpy(dtype=np.int64) + (rank["wait_us"].to_numpy() * 1e3).astype(np.int64)

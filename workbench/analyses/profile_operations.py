@@ -59,7 +59,8 @@ def profile_operations(
     table = table[table["window"].fillna(0) == table["window"].fillna(0).min()]
     table = table.sort_values([*PLACE, "start_ns", "duration_us"], ignore_index=True)
     table["ordinal"] = table.groupby([*PLACE, "lane"]).cumcount()
-    table["site"] = table["name"].str.replace(r"\d+", "#", regex=True)
+    codes, names = pd.factorize(table["name"])
+    table["site"] = pd.Series(names.astype("string")).str.replace(r"\d+", "#", regex=True).reindex(codes).to_numpy()
     table["program"] = _programs(table)
     table["head_us"] = _heads(table, step_time)
     first = table.drop_duplicates(PLACE)
@@ -127,9 +128,10 @@ def kernels_needed(operations: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compute(kernels: pd.DataFrame) -> pd.DataFrame:
-    rows = kernels[~kernels["is_communication"].fillna(False) & kernels["step"].notna() & kernels["start_ns"].notna()]
     columns = ["rank_id", "window", "step", "name", "op_type", "start_ns", "duration_us"]
-    kept = rows.loc[rows["duration_us"].notna(), columns]
+    is_known = kernels["step"].notna() & kernels["start_ns"].notna()
+    rows = kernels[columns][~kernels["is_communication"].fillna(False) & is_known]
+    kept = rows[rows["duration_us"].notna()]
     return kept.assign(role="compute", lane=COMPUTE_LANE, waits=True, group_id=pd.array([pd.NA] * len(kept), "string"))
 
 
@@ -177,10 +179,13 @@ def _sends_are_buffered(rows: pd.DataFrame) -> bool:
 
 def _programs(table: pd.DataFrame) -> pd.Series:
     """Number of the program of each rank and step: the types of its kernels and communication, in order per lane."""
-    words = table.sort_values([*PLACE, "lane", "ordinal"])
-    words = (words["lane"] + ":" + words["op_type"].fillna("")).groupby([words["rank_id"], words["step"]]).agg("|".join)
-    numbers = pd.Series(pd.factorize(words)[0], index=words.index, name="program")
-    return table[PLACE].join(numbers, on=PLACE)["program"]
+    lanes, types = pd.factorize(table["lane"])[0], pd.factorize(table["op_type"])[0]
+    words = np.stack([lanes, types, table["ordinal"].to_numpy()], axis=1).astype(np.int64)
+    mixed = pd.util.hash_array(words[:, 0] + (words[:, 1] << 8) + (words[:, 2] << 32))
+    places = table.groupby(PLACE, sort=False).ngroup().to_numpy()
+    sums = np.zeros(places.max(initial=-1) + 1, dtype=np.uint64)
+    np.add.at(sums, places, mixed)  # wraps around: the same words in the same order have the same sum
+    return pd.Series(pd.factorize(sums)[0][places], index=table.index, name="program")
 
 
 def _heads(table: pd.DataFrame, step_time: pd.DataFrame | None) -> pd.Series:
