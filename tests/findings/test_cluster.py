@@ -77,6 +77,23 @@ def test_a_fault_that_another_hides_is_found_and_marked(make_cluster):
     assert causes[5].severity in ("warning", "critical")
 
 
+def test_communication_that_takes_most_of_the_step_is_told(data_samples):
+    # Of 154.5 and 152.3 ms (step_trace_time.csv, Preparing added) 102.0 and 96.4 are not overlapped. Rank 0
+    # waits 4.3 of its for rank 1, as the starts of its collectives say: 97.7 and 96.4 ms of transfer, 63 %.
+    diagnosis = diagnose(data_samples / "level1_two_of_eight")
+    (found,) = [f for f in diagnosis.causes if f.severity != "info"]
+    assert found.cause == "exposed_communication"
+    facts = {e.fact: e.value for e in found.evidence}
+    assert facts["exposed transfer"] == pytest.approx((97651 + 96359) / 2, rel=1e-3)
+    assert facts["share of the step"] == pytest.approx((97651 + 96359) / (154483 + 152346), rel=1e-3)
+    assert found.saves_us_per_step == pytest.approx(8876 - 4022, rel=1e-3)  # computing that hides nothing yet
+
+
+def test_exposed_communication_gives_way_to_causes_that_explain_it(make_cluster):
+    causes = diagnose(make_cluster("--fault", "unfused_allreduce:64", "--layers", "2", "--seed", "15")).causes
+    assert [f.cause for f in causes if f.severity != "info"] == ["unfused_allreduce"]
+
+
 def test_real_samples_of_few_ranks_are_read_without_findings_on_links(data_samples):
     run = open_run(data_samples / "level1_two_of_eight", quiet=True)
     found = find_cluster_causes({n: run.table(n) for n in TABLES if n in run.tables})

@@ -14,6 +14,7 @@ from workbench.analyses.communication import (
     link_summary,
     micro_batches,
 )
+from workbench.analyses.communication_groups import communication_groups
 from workbench.analyses.device_steps import device_steps, own_time
 from workbench.analyses.kernels import (
     compute_kernels,
@@ -22,14 +23,16 @@ from workbench.analyses.kernels import (
     operator_ratios,
     short_kernels,
 )
+from workbench.analyses.step_trend import job_device_times
 from workbench.findings import communication
 from workbench.findings import device_steps as step_rules
 from workbench.findings import kernels as kernel_rules
 from workbench.findings.finding import Finding
 from workbench.findings.pricing import priced
 from workbench.findings.rule import Rule
+from workbench.findings.step_trend import find_step_time_drift
 
-TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events")
+TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events", "settings")
 
 
 def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
@@ -54,7 +57,10 @@ def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
         found += _kernel_causes(kernels, steps, stages, wall_us)
     if collectives is not None:
         found += _communication_causes(collectives, steps, stages, tables)
-    return priced(found, tables, stages, wall_us=wall_us)
+    found = priced(found, tables, stages, wall_us=wall_us)
+    groups = None if collectives is None else communication_groups(collectives, settings=tables.get("settings"))
+    found += communication.find_exposed_communication(steps, found, groups)
+    return [*found, *find_step_time_drift(job_device_times(steps), table="step_time")]
 
 
 def _kernel_causes(kernels: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFrame, wall_us: float) -> list[Finding]:

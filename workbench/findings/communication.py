@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,10 +16,12 @@ SLOWER_LINK = 1.15  # links of one kind differ by a few percent
 LINK_SIGMAS = 8.0
 LINKS_LISTED = 4
 LATENCY_SHARE_WARNING = 0.30
+LATENCY_OF_STEP_WARNING = 0.05
 OPERATIONS_LEAST = 16  # a step with fewer collectives cannot gain much by fusing them
 BUCKET_BYTES = 256 << 20  # larger buckets gain next to no bandwidth and hide less
 HIDDEN_SHARE_LEAST = 0.005  # less overlap than this is the rounding of start times
 MICRO_BATCHES_PER_STAGE = 4  # "negligible when M >= 4 K": GPipe (Huang et al., NeurIPS 2019), section 2.3
+EXPOSED_SHARE_WARNING = 0.5  # more than half of each step: the job communicates, and computes beside it
 BUBBLE_SEEN_LEAST = 0.5  # an interleaved schedule waits less than the model says
 
 
@@ -44,7 +47,9 @@ def find_unfused_allreduce(latency: pd.DataFrame, steps: pd.DataFrame) -> list[F
         latency: as `latency_share` returns.
         steps: as `device_steps` returns.
     """
-    many = latency[(latency["share"] >= LATENCY_SHARE_WARNING) & (latency["per_step"] >= OPERATIONS_LEAST)]
+    costly = latency["latency_us_per_step"] >= LATENCY_OF_STEP_WARNING * _wall(steps)  # beside a slow link too
+    is_bound = (latency["share"] >= LATENCY_SHARE_WARNING) | costly
+    many = latency[is_bound & (latency["per_step"] >= OPERATIONS_LEAST)]
     found = []
     for _, row in many.iterrows():
         buckets = max(1, math.ceil(row["per_step"] * row["bytes_per_op"] / BUCKET_BYTES))
@@ -111,6 +116,47 @@ def find_no_overlap(overlap: pd.DataFrame, steps: pd.DataFrame, *, backward_us: 
                 Evidence(fact="of it while computing", value=float(several["overlapped_us"].median()), unit="us"),
                 Evidence(fact="computing of the last backward pass", value=backward_us, unit="us", table="kernels"),
             ),
+        )
+    ]
+
+
+def find_exposed_communication(
+    steps: pd.DataFrame, found: Sequence[Finding] = (), groups: pd.DataFrame | None = None
+) -> list[Finding]:
+    """Half of the typical step is the transfer of communication that nothing hides, and no better known cause says why.
+
+    Waiting for late ranks and for other pipeline stages does not count: it has causes of its own. Of the rest goes what
+    the fixes of `found` give back.
+
+    Args:
+        steps: as `device_steps` returns.
+        found: findings of the other rules on the same steps, with their gains.
+        groups: as `communication_groups` returns, or None: names the group that takes most.
+    """
+    exposed_us, wall_us = _typical(steps, "transfer_us"), _typical(steps, "wall_us")
+    gone_us = sum(f.saves_us_per_step or 0.0 for f in found)
+    if not wall_us > gone_us or exposed_us - gone_us < EXPOSED_SHARE_WARNING * (wall_us - gone_us):
+        return []
+    hideable_us = min(exposed_us, max(float((steps["computing_us"] - steps["overlapped_us"]).median()), 0.0))
+    facts = [
+        Evidence(fact="exposed transfer", value=exposed_us, unit="us per step", table="step_time"),
+        Evidence(fact="share of the step", value=exposed_us / wall_us, unit="share", table="step_time"),
+        Evidence(fact="computing", value=_typical(steps, "computing_us"), unit="us per step", table="step_time"),
+        Evidence(fact="communication hidden by it", value=_typical(steps, "overlapped_us"), unit="us per step"),
+    ]
+    return [
+        Finding(
+            cause="exposed_communication",
+            playbook="T4",
+            severity="warning",
+            confidence="medium",
+            title=f"{exposed_us / 1e3:.1f} ms of each step of {wall_us / 1e3:.1f} ms ({exposed_us / wall_us:.0%}) is "
+            f"communication that no computing hides; hiding alone can save at most {hideable_us / 1e3:.1f} ms.",
+            fix="Communicate less often or less (accumulate gradients over several batches, larger batches per rank, "
+            "shard over fewer ranks), check the transport of the largest group, and overlap what is left.",
+            source="exposed transfer in the step's device time, median over ranks and steps; threshold ours",
+            saves_us_per_step=hideable_us,
+            evidence=(*facts, *_largest_group(groups)),
         )
     ]
 
@@ -210,6 +256,27 @@ def _slow_link(row: pd.Series, slow: int, links: int, steps: pd.DataFrame) -> Fi
             Evidence(fact=f"slow links of {links}", value=slow, unit="links"),
         ),
     )
+
+
+def _largest_group(groups: pd.DataFrame | None) -> list[Evidence]:
+    """Facts on the communication group that takes most of the time."""
+    if groups is None or groups.empty:
+        return []
+    group = groups.iloc[0]
+    where = f"group {group['group_id']} ({group['kind']}), ranks {', '.join(map(str, group['ranks'][:8]))}"
+    facts = {"share": ("share of all communication time", "share"), "elapsed_us": ("its operations", "us per step"),
+             "wait_us": ("of it waiting for the last rank", "us per step"),
+             "bytes_per_step": ("bytes moved", "bytes per step")}  # fmt: skip
+    return [
+        Evidence(fact=fact, value=float(group[column]), unit=unit, table="collectives", where=where)
+        for column, (fact, unit) in facts.items()
+        if pd.notna(group[column])
+    ]
+
+
+def _typical(steps: pd.DataFrame, column: str) -> float:
+    """Median over ranks of the median over steps: a rank with more profiled steps counts no more than another."""
+    return float(steps.groupby("rank_id")[column].median().median())
 
 
 def _wall(steps: pd.DataFrame) -> float:

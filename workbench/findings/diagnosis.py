@@ -22,6 +22,7 @@ from workbench.findings import (
     memory,
     scaling,
     step_time,
+    step_trend,
     training,
 )
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
@@ -43,6 +44,7 @@ CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4
 TOPICS = (  # modules of rules
     training,
     step_time,
+    step_trend,
     memory,
     log_memory,
     log_timeouts,
