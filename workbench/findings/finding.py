@@ -129,6 +129,8 @@ CAUSES: dict[str, str] = {
     "duplicate_data": "samples are repeated in the data",
     "empty_data": "samples are empty",
     "truncated_samples": "long samples are cut at the training length",
+    "dropped_samples": "samples are lost between the files and training",
+    "tokenizer_coverage": "the tokenizer knows little of a subset's text",
     "small_shuffle_buffer": "neighbouring samples stay together",
     # evaluation
     "subset_regression": "one evaluation subset got worse and the cause is not proven",

@@ -46,13 +46,14 @@ PLAYBOOKS: Mapping[str, Playbook] = {
     "T5": Playbook(
         symptom="One subset of the evaluation gets worse while the whole improves.",
         notebook="one_subset_degrades",
-        causes=("subset_regression", "data_mix_shift", "forgetting", "tokenizer_special_tokens",
+        causes=("subset_regression", "data_mix_shift", "forgetting", "tokenizer_special_tokens", "tokenizer_coverage",
                 "context_length_shift", "degenerate_output", "layer_drift"),
     ),
     "T6": Playbook(
         symptom="The data pipeline is too slow, or its data are not what they should be.",
         notebook="data_pipeline_too_slow",
-        causes=("data_starved", "duplicate_data", "empty_data", "truncated_samples", "small_shuffle_buffer"),
+        causes=("data_starved", "duplicate_data", "empty_data", "truncated_samples", "dropped_samples",
+                "small_shuffle_buffer"),
     ),
     "T7": Playbook(
         symptom="The step has waits that no operator explains.",

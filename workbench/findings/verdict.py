@@ -20,7 +20,8 @@ LAYER_OF_CAUSE = {
     **dict.fromkeys(("lr_schedule_error", "lr_too_high", "no_gradient_clipping", "resume_state_lost",
                      "loss_normalisation", "bad_batch", "loss_not_finite", "loss_spike", "fp16_overflow",
                      "precision_or_optimizer_mismatch", "layer_drift", "checkpoint_corrupt", "duplicate_data",
-                     "empty_data", "truncated_samples", "small_shuffle_buffer"), "stability"),
+                     "empty_data", "truncated_samples", "small_shuffle_buffer", "dropped_samples",
+                     "tokenizer_coverage"), "stability"),
 }  # fmt: skip
 WORDS = {"critical": "bad", "warning": "attention"}
 COLOURS = {"good": "#116329", "attention": "#9a5b00", "bad": "#b3261e", "not measured": "#57606a"}
