@@ -8,7 +8,9 @@ WorkbenchError
 ├── CacheWriteError            derived tables that cannot be written
 ├── UnknownParameterError      a name that the notebook, table or command does not know
 ├── CheckpointError            a checkpoint that is damaged or does not fit the network
+├── PipelineError              a data pipeline that raises, yields nothing or does not answer
 ├── MissingExtraError          a package of an optional extra is not installed
+├── TrainingFailedError        a training that was started ended with an error
 └── ReportFailedError          a report notebook raised
 """
 
@@ -60,8 +62,16 @@ class CheckpointError(WorkbenchError):
     """A checkpoint that is damaged or does not fit the network."""
 
 
+class PipelineError(WorkbenchError):
+    """A data pipeline that raises, yields nothing or does not answer."""
+
+
 class MissingExtraError(WorkbenchError):
     """A package of an optional extra is not installed."""
+
+
+class TrainingFailedError(WorkbenchError):
+    """A training that was started ended with an error."""
 
 
 class ReportFailedError(WorkbenchError):

@@ -1,0 +1,114 @@
+"""Train with every fault of the lab, diagnose each run from its files alone, and print which cause came first.
+
+    python benchmarks/fault_lab.py --seeds 1 2 3 --write docs/fault_lab.md
+    python benchmarks/fault_lab.py --only lr_too_high plain --keep runs/lab
+
+A diagnosis is right if its first cause at warning or above is the fault, at its onset, rank or subset; for a healthy
+training if there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from fault_matrix import BEGIN, END
+from tqdm.auto import tqdm
+
+from workbench.findings.diagnosis import diagnose
+from workbench.findings.finding import Finding
+from workbench.probes.lab import FAULTS, HEALTHY, Planned, run_lab
+
+
+def is_right(fault: str, plan: Planned, first: Finding | None) -> bool:
+    """Whether the first cause is the fault, at its place and onset."""
+    if fault in HEALTHY or first is None:
+        return fault in HEALTHY and first is None
+    kind = FAULTS[fault]
+    return first.cause == kind.cause and _at_place(plan, first) and _at_onset(plan, first, kind.onset_tolerance)
+
+
+def _at_place(plan: Planned, first: Finding) -> bool:
+    return plan.rank in (None, first.culprit.rank) and plan.subset in (None, first.culprit.subset)
+
+
+def _at_onset(plan: Planned, first: Finding, tolerance: int) -> bool:
+    seen = first.steps.first if first.steps.list is None else first.steps.list[0]
+    return plan.onset is None or (seen is not None and abs(seen - plan.onset) <= tolerance)
+
+
+def trained(fault: str, seed: int, folder: Path) -> dict[str, Any]:
+    """Train, diagnose, compare."""
+    start = time.perf_counter()
+    plan = run_lab(folder, fault, seed=seed)
+    seconds = time.perf_counter() - start
+    causes = [f for f in diagnose(folder).causes if f.severity != "info"]
+    first = causes[0] if causes else None
+    return {
+        "fault": fault if fault in FAULTS else "healthy",
+        "variant": fault,
+        "seed": seed,
+        "first": first.cause if first else "healthy",
+        "others": ", ".join(f.cause for f in causes[1:]),
+        "right": is_right(fault, plan, first),
+        "onset": plan.onset,
+        "seen": first.steps.first if first else None,
+        "train_seconds": round(seconds, 1),
+    }
+
+
+def as_markdown(results: pd.DataFrame) -> str:
+    """The confusion matrix and what is wrong in it, as a section of the docs."""
+    rows = results.groupby("fault").apply(_row, include_groups=False).reset_index()
+    lines = ["| fault | runs | right | first cause named |", "| --- | --- | --- | --- |"]
+    lines += [f"| {r.fault} | {r.runs} | {r.right} | {r.named} |" for r in rows.itertuples()]
+    lines += ["", f"{int(results['right'].sum())} of {len(results)} right, place and onset included. "
+              f"A training took {results['train_seconds'].median():.0f} s (median)."]  # fmt: skip
+    for r in results[~results["right"]].itertuples():
+        lines.append(f"- wrong: {r.variant}, seed {r.seed}: {r.first} from step {r.seen} (onset {r.onset}); {r.others}")
+    return "\n".join(lines)
+
+
+def _row(group: pd.DataFrame) -> pd.Series:
+    named = ", ".join(f"{cause} {count}" for cause, count in group["first"].value_counts().items())
+    return pd.Series({"runs": len(group), "right": int(group["right"].sum()), "named": named})
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep:
+        yield keep
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def main() -> None:
+    """Run the lab, print the table, and put it into the docs if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--only", nargs="+", help="only these faults or healthy variants")
+    parser.add_argument("--keep", type=Path, help="keep the runs here")
+    parser.add_argument("--write", type=Path, help="document whose matrix to replace")
+    arguments = parser.parse_args()
+    names = arguments.only or [*FAULTS, *HEALTHY]
+    rows = []
+    with _folder(arguments.keep) as folder:
+        for name, seed in tqdm([(n, s) for n in names for s in arguments.seeds], unit="training"):
+            rows.append(trained(name, seed, folder / f"{name}_{seed}"))
+            tqdm.write(str({k: v for k, v in rows[-1].items() if v not in ("", None)}))
+    text = as_markdown(pd.DataFrame(rows))
+    print(text)
+    if arguments.write:
+        before, _, rest = arguments.write.read_text().partition(BEGIN)
+        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()

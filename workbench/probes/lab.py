@@ -1,0 +1,90 @@
+"""The fault lab: real MindSpore trainings with one known fault, to prove a diagnosis on.
+
+    python -m workbench.probes.lab runs/lab --fault lr_too_high --seed 1
+
+Each takes some ten to thirty seconds on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import mindspore as ms
+
+from workbench.errors import TrainingFailedError, UnknownParameterError
+from workbench.files import RunFiles
+from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
+from workbench.probes.lab_training import train
+
+__all__ = ["FAULTS", "HEALTHY", "Planned", "main", "planned", "run_lab"]
+
+TIMEOUT_SECONDS = 600
+
+
+def run_lab(run_dir: Path, fault: str, *, seed: int = 1) -> Planned:
+    """Train in a process of its own (several with msrun where the fault needs them), recorded into `run_dir`.
+
+    Returns:
+        What was planned: the truth that a diagnosis of the run is compared with.
+
+    Raises:
+        UnknownParameterError: there is no such fault, or the directory is not empty.
+        TrainingFailedError: the training failed.
+    """
+    plan = planned(fault, seed)
+    if run_dir.exists() and any(run_dir.iterdir()):
+        raise UnknownParameterError(f"{run_dir} is not empty.", fix="name a new directory")
+    ranks = FAULTS[fault].ranks if fault in FAULTS else 1
+    words = [str(run_dir.absolute()), "--fault", fault, "--seed", str(seed)]
+    command = [sys.executable, "-m", "workbench.probes.lab", *words]
+    if ranks > 1:
+        command = [*_msrun(ranks, RunFiles(run_dir.absolute()).cache / "msrun"), __file__, *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    if done.returncode:
+        raise TrainingFailedError(
+            f"The training of {fault!r} ended with status {done.returncode}: {done.stderr.strip()[-600:]}",
+            fix="run `" + " ".join(["python -m workbench.probes.lab", *words]) + "` and read its output",
+        )
+    return plan
+
+
+def _msrun(ranks: int, logs: Path) -> list[str]:
+    """Start of a command that runs a script on `ranks` local processes."""
+    logs.mkdir(parents=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    msrun = Path(sys.executable).with_name("msrun")
+    place = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", "--master_addr=127.0.0.1"]
+    return [str(msrun), *place, f"--master_port={port}", f"--log_dir={logs}", "--join=True"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line of the training process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="run directory to write")
+    parser.add_argument("--fault", required=True, choices=[*FAULTS, *HEALTHY])
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    run_dir = arguments.run.absolute()
+    work_dir = RunFiles(run_dir).cache / f"compiler_{os.environ.get('RANK_ID', '0')}"
+    work_dir.mkdir(parents=True, exist_ok=True)
+    os.chdir(work_dir)  # MindSpore leaves compiler output in the working directory
+    ms.set_device("CPU")
+    if "MS_WORKER_NUM" in os.environ:  # set by msrun
+        ms.communication.init()
+        ms.set_auto_parallel_context(
+            parallel_mode="data_parallel", gradients_mean=True, device_num=ms.communication.get_group_size()
+        )
+    train(run_dir, planned(arguments.fault, arguments.seed).training)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
