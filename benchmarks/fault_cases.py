@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 SERIES = ("single", "weak", "pairs", "healthy")
 OPS = ("FlashAttentionScore", "MatMulV3", "SwiGluGrad", "RmsNorm")
 LAYERS = ("HCCL", "Communication")
+LARGE = 32  # ranks: above it fewer pipelines, whose profiles are several times longer
 PER_HOST = 8  # cards of a host in make_cluster.py
 HEALTHY_SEED = 100
 PAIRS = (  # kinds, by the names of `_Places.fault`
@@ -49,7 +50,13 @@ def single_faults(ranks: int, seed: int) -> Iterator[Case]:
     """All fault kinds at places that the seed chooses."""
     pick = random.Random(1000 * ranks + seed)
     for number, kind in enumerate(KINDS):
-        pp = pick.choice((1, 1, 2, 4)) if kind in ANY_LAYOUT else 4 if kind in PIPELINE else 1
+        pp = (
+            pick.choice((1, 1, 1, 2) if ranks > LARGE else (1, 1, 2, 4))
+            if kind in ANY_LAYOUT
+            else 4
+            if kind in PIPELINE
+            else 1
+        )
         yield _case("single", ranks, seed, pp, LAYERS[(number + seed) % 2], [_fault(kind, pick, ranks // pp, pp)])
 
 

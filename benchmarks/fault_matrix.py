@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--healthy", type=int, default=20, help="healthy clusters per size")
     parser.add_argument("--series", nargs="+", choices=SERIES, default=SERIES)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", help="only these faults")
     parser.add_argument("--write", type=Path, help="document whose matrix to replace")
