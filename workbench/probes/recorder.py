@@ -32,6 +32,7 @@ from workbench.probes.data_profile import PipelineProfiler
 from workbench.probes.profile_capture import ProfileWindow
 from workbench.probes.recorder_options import batch_parts, evaluation_plan, first_shape, flat_config, step_range
 from workbench.probes.run_writer import RunWriter
+from workbench.probes.sample_columns import SampleColumns
 from workbench.probes.signals import (
     ParameterNorms,
     StepSignals,
@@ -65,6 +66,7 @@ class Recorder(Callback):
         parameter_norms_every: steps between measurements of the parameter norms; 0 turns them off.
         group_of: parameter name -> group, for the gradient/parameter ratio.
         count_tokens: columns of a batch -> tokens; the default is the size of the first input.
+        samples: columns of a batch that tell its samples; None for none (docs/recorder.md has the cost).
         first_step: number of the first step, when resuming; `Model.train(initial_epoch=...)` is understood without.
     """
 
@@ -101,6 +103,7 @@ class Recorder(Callback):
         parameter_norms_every: int = 50,
         group_of: Callable[[str], str] = layer_group,
         count_tokens: Callable[[Sequence[Any]], float | None] | None = None,
+        samples: SampleColumns | None = None,
         first_step: int = 1,
     ) -> None:
         super().__init__()
@@ -114,7 +117,9 @@ class Recorder(Callback):
             "checkpoint_dir": checkpoint_dir,
             "evaluation": evaluation_plan(evaluation),
             "steps_total": steps_total,
+            **({"sampling_weights": dict(samples.weights)} if samples and samples.weights else {}),
         }
+        self._samples = samples
         self._window = ProfileWindow(self.writer, *step_range(profile_steps)) if profile_steps else None
         self._profile_data = profile_data
         self._telemetry = recorder_telemetry(self.writer.files.telemetry, rank_id, on=telemetry)
@@ -320,6 +325,8 @@ class Recorder(Callback):
             **values,
         }
         self.writer.step(record)
+        if self._samples is not None:
+            self.writer.extra("sample_ids", self._samples.record(self.step, epoch, self._batch))
         if self._window:
             self._window.end_step(self.step)
 

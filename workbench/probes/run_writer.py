@@ -99,6 +99,10 @@ class RunWriter:
         }
         self._append(self.files.events(self.rank_id), record)
 
+    def extra(self, folder: str, record: Mapping[str, object]) -> None:
+        """Append to `<folder>/rank_<r>.jsonl`, the file of an optional probe."""
+        self._append(self.files.root / folder / self.files.metrics(self.rank_id).name, record)
+
     def close(self) -> None:
         """Close the files; a later record opens them again."""
         for f in self._open.values():

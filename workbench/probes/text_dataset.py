@@ -70,12 +70,16 @@ def token_pipeline(
     rank_id: int = 0,
     world_size: int = 1,
     shuffle: bool = True,
+    with_samples: bool = False,
 ) -> ds.Dataset:
-    """Batches (tokens, targets), both int32 (batch, context_length); every rank reads its own shard."""
+    """Batches (tokens, targets), both int32 (batch, context_length); every rank reads its own shard.
+
+    `with_samples` adds the columns sample and subset of `write_mindrecord`, for `Recorder(samples=...)`.
+    """
     ds.config.set_seed(seed)
     dataset = ds.MindDataset(
         str(path),
-        columns_list=["tokens", "targets"],
+        columns_list=["tokens", "targets", *(["sample", "subset"] if with_samples else [])],
         shuffle=shuffle,
         num_parallel_workers=workers,
         num_shards=world_size,
