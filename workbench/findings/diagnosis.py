@@ -26,6 +26,7 @@ from workbench.findings import (
     step_time,
     step_trend,
     training,
+    version_change,
 )
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
 from workbench.findings.joining import join
@@ -59,6 +60,7 @@ TOPICS = (  # modules of rules
     lr_schedule,
     label_leak,
     log_compiles,
+    version_change,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
