@@ -8,12 +8,22 @@ import sys
 from collections.abc import Sequence
 
 from workbench import __version__
-from workbench.commands import alerting, data, diagnosing, evaluating, importing, opening, rehearsing, reporting
+from workbench.commands import (
+    alerting,
+    checkpoints,
+    data,
+    diagnosing,
+    evaluating,
+    importing,
+    opening,
+    rehearsing,
+    reporting,
+)
 from workbench.commands.command import Command
 from workbench.errors import WorkbenchError
 
 # a module of workbench.commands with COMMANDS is named here
-MODULES = (rehearsing, opening, importing, data, diagnosing, reporting, evaluating, alerting)
+MODULES = (rehearsing, opening, importing, data, diagnosing, reporting, evaluating, checkpoints, alerting)
 COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)
 
 EXIT_PROBLEM = 2
