@@ -23,6 +23,7 @@ from workbench.findings import (
     memory,
     sampling,
     scaling,
+    step_growth,
     step_time,
     step_trend,
     training,
@@ -61,6 +62,7 @@ TOPICS = (  # modules of rules
     label_leak,
     log_compiles,
     version_change,
+    step_growth,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 
