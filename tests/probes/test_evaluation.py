@@ -13,7 +13,6 @@ from workbench.errors import CheckpointError, UnknownParameterError
 from workbench.files import RunFiles
 from workbench.probes import evaluation
 from workbench.probes.corpus import Document, Sample, windows
-from workbench.probes.inline_evaluation import InlineEvaluation
 from workbench.probes.language_model import ByteTransformer, ModelConfig
 
 pytestmark = pytest.mark.mindspore
@@ -87,13 +86,6 @@ def test_unknown_tasks_say_how_to_name_one(name: str):
         evaluation.load_task(name, {})
 
 
-def test_inline_interval_keeps_the_cost_in_the_budget(network):
-    task = evaluation.EvaluationTask(network=network, subsets={})
-    inline = InlineEvaluation(task, recorder=None, every=50, budget_share=0.05)
-    assert inline.affordable_interval(cost_seconds=0.1, step_seconds=0.1) == 50  # 0.1 s in 5 s is 2 %
-    assert inline.affordable_interval(cost_seconds=1.0, step_seconds=0.1) == 200  # 1 s is 5 % of 200 x 0.1 s
-
-
 class FirstFeatures(nn.Cell):
     """A classifier without parameters: its inputs are its logits."""
 
@@ -113,3 +105,49 @@ def test_a_classifier_of_feature_vectors_is_scored_per_label():
     assert rows.loc["sure", "loss_nats"] == pytest.approx(np.log(np.exp(2) + 2) - 2, rel=1e-5)  # -log softmax
     assert rows.loc["unsure", "loss_nats"] == pytest.approx(np.log(3), rel=1e-5)
     assert rows["scored_tokens"].tolist() == [1, 1]
+
+
+def test_padding_to_buckets_builds_fewer_graphs_and_changes_no_score(network):
+    texts = [b"ab", b"abc", b"abcd", b"abcdefg", b"12 + 3"]
+    rows = [s for n, t in enumerate(texts) for s in windows(Document(subset="a", document_id=str(n), text=t), len(t))]
+    plain = evaluation.EvaluationTask(network=network, subsets={"a": rows}, batch_size=2)
+    padded = evaluation.EvaluationTask(network=network, subsets={"a": rows}, batch_size=2, buckets=(4, 8))
+    scorer, every_length = padded.scorer(), plain.scorer()
+    alone = evaluation.score(plain, checkpoint="c", step=1, scorer=every_length).samples.set_index("sample_id")
+    table = evaluation.score(padded, checkpoint="c", step=1, scorer=scorer).samples.set_index("sample_id")
+    assert len(every_length._compiled) == 5
+    assert len(scorer._compiled) == 2  # 2, 3, 4 in one bucket, 6, 7 in the other
+    assert table["length_tokens"].to_dict() == alone["length_tokens"].to_dict()
+    assert table["scored_tokens"].to_dict() == alone["scored_tokens"].to_dict()
+    assert table.loc[alone.index, "loss_nats"].to_numpy() == pytest.approx(alone["loss_nats"].to_numpy(), rel=1e-4)
+    assert scorer.is_compiled(rows)
+    with pytest.raises(UnknownParameterError, match="largest bucket"):
+        scorer.score(windows(Document(subset="a", document_id="long", text=b"x" * 20), 12))
+
+
+def test_scoring_leaves_a_network_in_training_mode(network):
+    network.set_train(True)
+    task = evaluation.EvaluationTask(network=network, subsets={"a": samples("a", [b"abcdefgh"])})
+    evaluation.score(task, checkpoint="c", step=1)
+    assert network.training
+    assert network.blocks[0].mlp_norm.training
+    network.set_train(False)
+
+
+def tiny_data(*, text: str) -> dict:
+    return {"a": samples("a", [text.encode()])}
+
+
+def test_a_task_is_made_of_named_parts(monkeypatch, network):
+    import sys
+    import types
+
+    module = types.ModuleType("my_parts")
+    module.build, module.data, module.scores = lambda: network, tiny_data, evaluation.TokenScores
+    monkeypatch.setitem(sys.modules, "my_parts", module)
+    parts = {"model": "my_parts:build", "data": "my_parts:data", "data_arguments": {"text": "abc"},
+             "scores": "my_parts:scores", "buckets": [8]}  # fmt: skip
+    task = evaluation.load_task("workbench.probes.evaluation:task_of_parts", parts)
+    assert evaluation.score(task, checkpoint="c", step=1).samples["scored_tokens"].tolist() == [3]
+    with pytest.raises(UnknownParameterError, match="model 'my_parts:nothing'"):
+        evaluation.task_of_parts(model="my_parts:nothing", data="my_parts:data")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -25,6 +26,7 @@ from workbench.files import RunFiles, append_json_lines, write_atomic
 from workbench.probes.corpus import Sample
 from workbench.probes.language_model import TokenScores
 from workbench.probes.run_writer import versions
+from workbench.probes.scoring import MakeScores, Progress, Scorer
 from workbench.readers.checkpoints import file_sha256
 from workbench.tables import EVAL_SAMPLES
 
@@ -33,10 +35,23 @@ from workbench.tables import EVAL_SAMPLES
 class EvaluationTask:
     """What is evaluated: a network, and samples per subset."""
 
-    network: nn.Cell  # logits for tokens; its parameter names are those of the checkpoints
+    network: nn.Cell  # logits for tokens; its parameter names are those of the checkpoints; or a loaded MindIR
     subsets: Mapping[str, Sequence[Sample]]
     batch_size: int = 16
+    buckets: Sequence[int] = ()  # lengths to pad to; none: a graph per shape
+    pad_token: int = 0
+    scores: MakeScores = TokenScores  # network -> cell that gives loss and hit per target
     description: Mapping[str, object] = field(default_factory=dict)  # goes into the protocol
+
+    def scorer(self) -> Scorer:
+        """Keep it to score again without compiling again."""
+        return Scorer(
+            self.network,
+            batch_size=self.batch_size,
+            buckets=self.buckets,
+            pad_token=self.pad_token,
+            scores=self.scores,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +69,58 @@ def load_task(task: str, arguments: Mapping[str, object]) -> EvaluationTask:
     Raises:
         UnknownParameterError: the text has not the form `package.module:function`, or there is no such function.
     """
-    module, _, function = task.partition(":")
+    return load_function(task, "evaluation task")(**arguments)
+
+
+def task_of_parts(
+    *,
+    model: str,
+    data: str,
+    model_arguments: Mapping[str, object] | None = None,
+    data_arguments: Mapping[str, object] | None = None,
+    scores: str | None = None,
+    batch_size: int = 16,
+    buckets: Sequence[int] = (),
+    pad_token: int = 0,
+) -> EvaluationTask:
+    """A task from a model builder, data and a per-sample scorer that are named one by one.
+
+    Args:
+        model: function that returns the network.
+        data: function that returns {subset: samples}.
+        model_arguments: of `model`.
+        data_arguments: of `data`.
+        scores: function network -> cell that gives loss and hit per target; `TokenScores` by default.
+        batch_size: see `EvaluationTask`, as the next two.
+        buckets: lengths to pad to.
+        pad_token: token to pad with.
+    """
+    return EvaluationTask(
+        network=load_function(model, "model")(**(model_arguments or {})),
+        subsets=load_function(data, "data")(**(data_arguments or {})),
+        batch_size=batch_size,
+        buckets=tuple(buckets),
+        pad_token=pad_token,
+        scores=load_function(scores, "scorer") if scores else TokenScores,
+        description={"model": model, "data": data, "scores": scores},
+    )
+
+
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """The function that `name` ("package.module:function") names.
+
+    Raises:
+        UnknownParameterError: the text has not that form, or there is no such function.
+    """
+    module, _, function = name.partition(":")
     fix = "give it as 'package.module:function', with the module importable (PYTHONPATH) where evaluation runs"
     if not function:
-        raise UnknownParameterError(f"The evaluation task {task!r} names no function.", fix=fix)
+        raise UnknownParameterError(f"The {what} {name!r} names no function.", fix=fix)
     try:
-        build: Callable[..., EvaluationTask] = getattr(import_module(module), function)
+        found: Callable[..., Any] = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise UnknownParameterError(f"The evaluation task {task!r} cannot be loaded: {error}.", fix=fix) from error
-    return build(**arguments)
+        raise UnknownParameterError(f"The {what} {name!r} cannot be loaded: {error}.", fix=fix) from error
+    return found
 
 
 def load_checkpoint(network: nn.Cell, file: Path) -> int:
@@ -100,76 +158,31 @@ def score(
     *,
     checkpoint: str | None,
     step: int | None,
-    progress: Callable[[str, int], None] | None = None,
+    progress: Progress | None = None,
+    scorer: Scorer | None = None,
 ) -> Scored:
     """Score every sample of every subset with the network's present parameters.
 
-    Samples are batched by shape (a graph per shape); a partial batch is filled up with its last sample, whose extra
-    scores are dropped. Each shape is compiled on a batch of its own beforehand, so `seconds` holds running time only.
+    Samples are batched by shape (a graph per shape). Each shape is compiled on a batch of its own beforehand, so
+    `seconds` holds running time only.
 
     Args:
         task: network and samples.
         checkpoint: file stem, for the table.
         step: training step of the parameters.
         progress: called with (subset, samples done) after each batch.
+        scorer: one that has compiled already; its network must be the task's.
     """
-    scores = TokenScores(task.network)
-    scores.set_train(False)
-    compile_seconds = _compile(scores, task)
+    scorer = scorer or task.scorer()
+    compile_seconds = scorer.compile([s for samples in task.subsets.values() for s in samples])
     rows: list[dict[str, object]] = []
     seconds: dict[str, float] = {}
     for subset, samples in task.subsets.items():
         start = time.perf_counter()
-        for batch in _batches(samples, task.batch_size):
-            rows.extend(_score_batch(scores, batch, task.batch_size))
-            if progress:
-                progress(subset, len(batch))
+        rows.extend(scorer.score(samples, progress=progress))
         seconds[subset] = time.perf_counter() - start
     frame = pd.DataFrame(rows).assign(checkpoint=checkpoint, step=step)
     return Scored(samples=EVAL_SAMPLES.check(frame), seconds=seconds, compile_seconds=compile_seconds)
-
-
-def _batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
-    by_form: dict[object, list[Sample]] = {}
-    for sample in samples:
-        by_form.setdefault(_form(sample), []).append(sample)
-    for group in by_form.values():
-        for start in range(0, len(group), size):
-            yield group[start : start + size]
-
-
-def _form(sample: Sample) -> object:
-    """What a graph is compiled for; inputs need not be token ids, nor have a target each (a classifier's)."""
-    return sample.tokens.shape, sample.tokens.dtype.str, sample.targets.shape
-
-
-def _compile(scores: nn.Cell, task: EvaluationTask) -> float:
-    start = time.perf_counter()
-    for one in {_form(s): s for samples in task.subsets.values() for s in samples}.values():
-        blanks = (np.zeros((task.batch_size, *a.shape), a.dtype) for a in (one.tokens, one.targets))
-        scores(*(ms.Tensor(blank) for blank in blanks))
-    return time.perf_counter() - start
-
-
-def _score_batch(scores: nn.Cell, batch: Sequence[Sample], size: int) -> Iterator[dict[str, object]]:
-    filled = [*batch, *[batch[-1]] * (size - len(batch))]
-    targets = np.stack([s.targets for s in filled])
-    loss, correct = scores(ms.Tensor(np.stack([s.tokens for s in filled])), ms.Tensor(targets))
-    scored = targets >= 0
-    losses = np.where(scored, loss.asnumpy().astype(np.float64), 0.0).sum(1)
-    hits = (correct.asnumpy() & scored).sum(1)
-    for k, sample in enumerate(batch):
-        yield {
-            "subset": sample.subset,
-            "sample_id": sample.sample_id,
-            "document_id": sample.document_id,
-            "length_tokens": len(sample.tokens),
-            "scored_tokens": int(scored[k].sum()),
-            "scored_bytes": sample.scored_bytes,
-            "loss_nats": float(losses[k]),
-            "correct_tokens": int(hits[k]),
-            "preview": sample.preview,
-        }
 
 
 def write_evaluation(files: RunFiles, kind: str, scored: Scored, protocol: Mapping[str, object]) -> str:

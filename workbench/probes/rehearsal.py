@@ -18,7 +18,7 @@ from mindspore.train import CheckpointConfig, Model, ModelCheckpoint
 from workbench.files import RunFiles
 from workbench.probes.corpus import Document, Sample, fingerprint, held_out_samples, load_documents
 from workbench.probes.evaluation import EvaluationTask
-from workbench.probes.inline_evaluation import InlineEvaluation
+from workbench.probes.inline_evaluation import InlineEval
 from workbench.probes.language_model import ByteTransformer, ModelConfig, NextTokenLoss, WarmupCosine, adamw
 from workbench.probes.recorder import Recorder, job_place
 from workbench.probes.text_dataset import token_pipeline, training_samples, write_mindrecord
@@ -47,6 +47,8 @@ class RehearsalConfig:
     inline_every: int = 50
     samples_per_subset: int = 48
     inline_samples_per_subset: int = 4
+    inline_budget_share: float = 0.05
+    inline_controlled: bool = True
     seed: int = 1
     pynative: bool = False
 
@@ -101,7 +103,14 @@ def train(run_dir: Path, config: RehearsalConfig) -> None:
     callbacks = [recorder]
     if rank_id == 0:
         inline = EvaluationTask(network=network, subsets=_inline_samples(documents, config))
-        callbacks += [InlineEvaluation(inline, recorder, every=config.inline_every), _checkpoints(run_dir, config)]
+        watch = InlineEval(
+            inline,
+            recorder,
+            every=config.inline_every,
+            budget_share=config.inline_budget_share,
+            controlled=config.inline_controlled,
+        )
+        callbacks += [watch, _checkpoints(run_dir, config)]
     Model(step).train(1, dataset, callbacks=callbacks)
 
 
