@@ -212,9 +212,11 @@ def is_broken_json(output: str) -> bool:
 def wrong_equations(prompt: str, output: str, *, cut: bool | None = None) -> tuple[int, list[str]]:
     """Equations between numbers that end inside the output: how many there are, and those that do not hold.
 
-    Sums, differences, products and quotients with brackets. A result with decimals holds if it is the rounded value. A
-    number at the very end of a text that may have been cut is left out.
+    Sums, differences, products and quotients with brackets; one that the prompt begins counts. A result with decimals
+    holds if it is the rounded value. A number at the very end of a text that may have been cut is left out.
     """
+    goes_on = re.search(r"[-+*/×÷=(]\s*$", prompt) or re.match(r"\s*[-+*/×÷=)]", output)
+    prompt = prompt if goes_on else prompt + "\n"
     whole = prompt + output
     count, wrong = 0, []
     for match in EQUATION.finditer(whole):

@@ -11,16 +11,20 @@ from workbench.errors import MissingExtraError
 if TYPE_CHECKING:
     from workbench.probes.data_profile import profile_pipeline
     from workbench.probes.evaluation import EvaluationTask
-    from workbench.probes.inline_evaluation import InlineEvaluation
+    from workbench.probes.inline_evaluation import InlineEval
+    from workbench.probes.layer_probe import LayerProbe
     from workbench.probes.profile_capture import profile_steps
     from workbench.probes.recorder import Recorder
     from workbench.probes.train_step import RecordedStep
 
-__all__ = ["EvaluationTask", "InlineEvaluation", "RecordedStep", "Recorder", "profile_pipeline", "profile_steps"]
+__all__ = [
+    "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder", "profile_pipeline", "profile_steps",
+]  # fmt: skip
 
 _HOMES = {
     "EvaluationTask": "evaluation",
-    "InlineEvaluation": "inline_evaluation",
+    "InlineEval": "inline_evaluation",
+    "LayerProbe": "layer_probe",
     "RecordedStep": "train_step",
     "Recorder": "recorder",
     "profile_pipeline": "data_profile",
