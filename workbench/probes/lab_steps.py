@@ -56,6 +56,36 @@ class TinyOperators(nn.Cell):
         return self.loss(tokens, targets) + 1e-9 * small.sum()
 
 
+class ScaledStep(nn.TrainOneStepCell):
+    """A training step with a dynamic loss scale: steps whose gradients overflow are skipped and halve the scale.
+
+    MindSpore's `TrainOneStepWithLossScaleCell` asks for an operator that the CPU lacks; outputs are the same,
+    `(loss, overflow, scale)`. The scale doubles after `window` good steps.
+    """
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Optimizer, *, scale: float, window: int) -> None:
+        super().__init__(network, optimizer)
+        self.scale = ms.Parameter(ms.Tensor(scale, ms.float32), name="loss_scale", requires_grad=False)
+        self.update = nn.DynamicLossScaleUpdateCell(loss_scale_value=scale, scale_factor=2, scale_window=window)
+        self.l2_loss = ops.L2Loss()
+
+    def construct(self, *inputs: ms.Tensor) -> tuple[ms.Tensor, ms.Tensor, ms.Tensor]:
+        """Train on one batch, unless it overflows."""
+        loss = self.network(*inputs)
+        scale = self.scale * 1.0
+        gradients = self.grad(self.network, self.weights)(*inputs, ops.fill(loss.dtype, loss.shape, 1.0) * scale)
+        squares = []
+        scaled = []
+        for gradient in gradients:
+            squares.append(self.l2_loss(gradient / scale))
+            scaled.append(gradient / scale)
+        overflow = ops.logical_not(ops.isfinite(ops.stack(squares).sum()))
+        overflow = self.update(self.scale, overflow)
+        if not overflow:
+            loss = ops.depend(loss, self.optimizer(tuple(scaled)))
+        return loss, overflow, scale
+
+
 class PlannedRate(nn.learning_rate_schedule.LearningRateSchedule):
     """Linear warm-up to `peak`, then a straight line to 0 at `total_steps`, on a clock that runs `speed` times as fast.
 

@@ -20,7 +20,7 @@ from workbench.probes.evaluation import EvaluationTask
 from workbench.probes.inline_evaluation import InlineEval
 from workbench.probes.lab_callbacks import BusyEvaluation, GrowingHost, SleepBeforeStep, SlowStorage
 from workbench.probes.lab_data import SUBSETS, LabData, lab_pipeline, lab_samples
-from workbench.probes.lab_steps import AccumulatedLoss, HalfPrecisionLogits, PlannedRate, TinyOperators
+from workbench.probes.lab_steps import AccumulatedLoss, HalfPrecisionLogits, PlannedRate, ScaledStep, TinyOperators
 from workbench.probes.language_model import PAD, ByteTransformer, ModelConfig, NextTokenLoss, adamw
 from workbench.probes.recorder import Recorder, job_place
 from workbench.probes.text_dataset import write_mindrecord
@@ -145,8 +145,7 @@ def _step(network: nn.Cell, training: LabTraining) -> nn.Cell:
     if training.loss_scale is None:
         return RecordedStep(loss, optimizer, clip_norm=training.clip_norm)
     start, window = training.loss_scale
-    scale = nn.DynamicLossScaleUpdateCell(loss_scale_value=start, scale_factor=2, scale_window=window)
-    return nn.TrainOneStepWithLossScaleCell(loss, optimizer, scale_sense=scale)
+    return ScaledStep(loss, optimizer, scale=start, window=window)
 
 
 def _callbacks(
