@@ -22,14 +22,23 @@ def at(**place):
         ({"culprit": at(rank=3)}, {}, True),
         ({"culprit": at(rank=3)}, {"culprit": at(op="MatMul")}, False),
         ({"culprit": at(rank=3, op="MatMul")}, {"culprit": at(rank=3)}, True),
-        ({"sub_cause": "host"}, {"sub_cause": "device"}, False),
         ({}, {}, True),
+        ({"culprit": at(rank=3), "sub_cause": "busy_host"}, {"culprit": at(rank=3), "sub_cause": "throttled"}, True),
     ],
 )
 def test_one_cause_is_one_place(a, b, same):
     assert same_cause(finding(**a), finding(**b)) is same
     assert same_cause(finding(**b), finding(**a)) is same
     assert not same_cause(finding(**a), finding("slow_link", **b))
+
+
+def test_sub_causes_tell_leaks_apart_and_the_better_known_reason_stays():
+    host, device = (finding("memory_leak", sub_cause=kind) for kind in ("host", "device"))
+    assert not same_cause(host, device)
+    general = finding(sub_cause="busy_host", confidence="medium", culprit=at(rank=3))
+    exact = finding(sub_cause="device_throttled", confidence="low", culprit=at(rank=3))
+    assert joined(general, exact).sub_cause == "device_throttled"
+    assert joined(general, finding(culprit=at(rank=3))).sub_cause == "busy_host"
 
 
 def test_joined_findings_keep_the_surer_words_and_all_facts():

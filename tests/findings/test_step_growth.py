@@ -81,9 +81,8 @@ def test_other_courses_are_no_accumulation(step_us):
 
 def test_what_else_may_grow():
     line = 1e5 + 300 * STEP
-    assert (
-        find_host_side_accumulation(steps(line), memory(host_memory_bytes=3e9 + 1e5 * RANDOM.normal(0, 1, 300))) == []
-    )
+    flat = memory(host_memory_bytes=3e9 + 1e5 * RANDOM.normal(0, 1, 300))
+    assert find_host_side_accumulation(steps(line), flat) == []
     waiting = steps(line, noise=0.001, data_wait_us=300.0 * STEP)
     assert find_host_side_accumulation(waiting, GROWN) == []
     assert find_host_side_accumulation(steps(line[:15]), GROWN) == []

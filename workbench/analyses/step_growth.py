@@ -63,9 +63,8 @@ class Growth:
 def step_time_growth(training_steps: pd.DataFrame, *, warmup_steps: int = 2) -> Growth | None:
     """Growth of the step time on the rank where it grows most; None where too few steady steps are known."""
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"])
-    steady = steps[
-        (steps.groupby("rank_id").cumcount() >= warmup_steps) & ~steps["compiled"].fillna(False).astype(bool)
-    ]
+    compiled = steps["compiled"].fillna(False).astype(bool)
+    steady = steps[(steps.groupby("rank_id").cumcount() >= warmup_steps) & ~compiled]
     found = [g for r, part in steady.groupby("rank_id") if (g := _growth(part, "step_us", int(str(r)))) is not None]
     return max(found, key=lambda g: g.slope, default=None)
 

@@ -24,6 +24,7 @@ from workbench.findings import (
     log_timeouts,
     lr_schedule,
     memory,
+    rank_waits,
     sampling,
     scaling,
     step_growth,
@@ -69,6 +70,7 @@ TOPICS = (  # modules of rules
     log_compiles,
     version_change,
     step_growth,
+    rank_waits,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 

@@ -38,6 +38,8 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 APART_SHARE = 0.5  # of its gain: what a symptom keeps without its cause is less
 PLACED = frozenset({"fragmentation", "slow_rank", "rank_late", "memory_leak"})  # a symptom only at the same rank
+ONE_PER_PLACE = frozenset({"slow_rank"})  # a rank is slow once, whatever the reason
+GENERAL = ("busy_host",)  # a reason that stands for "not the device": any other is better known
 T = TypeVar("T")
 _PLACE = ("rank", "op", "link", "subset", "data_op", "stage")
 
@@ -63,7 +65,7 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
 
 def same_cause(a: Finding, b: Finding) -> bool:
     """Whether two findings are one: the same cause, and no part of the place or of the sub-cause differs."""
-    if a.cause != b.cause or not _agree(a.sub_cause, b.sub_cause):
+    if a.cause != b.cause or not (a.cause in ONE_PER_PLACE or _agree(a.sub_cause, b.sub_cause)):
         return False
     places = [(getattr(a.culprit, name), getattr(b.culprit, name)) for name in _PLACE]
     if not all(_agree(x, y) for x, y in places):
@@ -80,7 +82,7 @@ def joined(a: Finding, b: Finding) -> Finding:
     dropped = {r.cause for r in lead.rules_out}
     return replace(
         lead,
-        sub_cause=_first(lead.sub_cause, other.sub_cause),
+        sub_cause=_first(None if lead.sub_cause in GENERAL else lead.sub_cause, other.sub_cause) or lead.sub_cause,
         severity=min(lead.severity, other.severity, key=SEVERITIES.index),
         culprit=Culprit(**place),
         steps=other.steps if lead.steps == Steps() else lead.steps,

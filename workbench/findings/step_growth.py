@@ -40,12 +40,8 @@ def find_host_side_accumulation(
         return []
     if host is not None and not host.slope_low > 0:
         return []
-    if (
-        device is not None
-        and device.slope_low > 0
-        and device.share > FLAT_SHARE
-        and (host is None or not host.is_steady)
-    ):
+    fills = device is not None and device.slope_low > 0 and device.share > FLAT_SHARE
+    if fills and (host is None or not host.is_steady):
         return []  # the device's memory is what grows
     sure: Confidence = "high" if host is not None and host.is_steady else "medium"
     return [_finding(growth, others, sure, training_steps, log_messages)]
@@ -69,8 +65,8 @@ def _finding(
         title=f"Each step takes {growth.slope / 1e3:.3g} ms longer than the one before{with_it}: from "
         f"{growth.first / 1e3:,.0f} to {growth.last / 1e3:,.0f} ms over {growth.last_step - growth.first_step} steps.",
         fix="Look for what is added at every step and never removed: hooks (keep the handle and remove it after "
-        "backward, or register once), lists, callbacks, stored tensors; confirm with a run of 200 steps whose step time "
-        "has no slope.",
+        "backward, or register once), lists, callbacks, stored tensors; confirm with 200 steps whose time has no "
+        "slope.",
         source="Theil-Sen line over the steps against one jump, growth in every fifth; thresholds ours",
         culprit=Culprit(rank=growth.rank_id),
         steps=Steps(first=growth.first_step, last=growth.last_step),
@@ -98,9 +94,10 @@ def _memory_facts(others: dict[str, Growth]) -> tuple[Evidence, ...]:
         growth = others.get(name)
         if growth is None:
             continue
+        where = f"rank {growth.rank_id}, steps {growth.first_step} to {growth.last_step}"
         unit, scale = ("per step", 1.0) if name == "live_tensors" else ("MiB per step", MIB)
         facts.append(Evidence(fact=f"growth of {words}", value=growth.slope / scale, unit=unit,
-                              where=f"rank {growth.rank_id}, steps {growth.first_step} to {growth.last_step}"))  # fmt: skip
+                              where=where))  # fmt: skip
         facts.append(Evidence(fact=f"growth of {words}, of its first level", value=growth.share, unit="share"))
     if "host_memory_bytes" not in others:
         how = "record with Recorder(telemetry=True), or a CSV with step and rss"
