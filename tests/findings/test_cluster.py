@@ -13,6 +13,7 @@ from workbench.run import open_run
 FAULTS = {  # --fault -> cause and culprit of the first finding
     "slow_rank:3:1.4": ("slow_rank", {"rank": 3}),
     "slow_op:2:FlashAttentionScore:2.0": ("slow_op", {"rank": 2, "op": "FlashAttentionScore"}),
+    "slow_op:4:MatMulV3:2.0": ("slow_op", {"rank": 4, "op": "MatMulV3"}),  # which fills most of the time
     "slow_link:1:4:4.0": ("slow_link", {"link": "1-4"}),
     "data_starved:60": ("data_starved", {}),
     "data_starved:60:5": ("data_starved", {"rank": 5}),
@@ -24,7 +25,7 @@ FAULTS = {  # --fault -> cause and culprit of the first finding
     "small_ops:2000": ("small_ops", {}),
     "recompile:1": ("recompile", {}),
 }
-ESTIMATE_OFF = {"pipeline_bubble:4": 0.5}  # estimated; all others are replayed, within 3 %
+GAIN_OFF = {"pipeline_bubble:4": 0.05}  # scheduled anew: smaller kernels are launch-bound; all others within 3 %
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +54,7 @@ def test_the_first_finding_names_the_fault(make_cluster, fault):
     if truth["steps"] != "all":
         assert list(first.steps.list) == truth["steps"]
     saved_us = truth["saved_ms_per_step"] * 1e3
-    assert first.saves_us_per_step == pytest.approx(saved_us, rel=ESTIMATE_OFF.get(fault, 0.03))
+    assert first.saves_us_per_step == pytest.approx(saved_us, rel=GAIN_OFF.get(fault, 0.03))
 
 
 @pytest.mark.parametrize("layout", [(), ("--pp", "4"), ("--pp", "2", "--comm-layer", "Communication")])
@@ -61,10 +62,14 @@ def test_a_healthy_cluster_has_no_finding(make_cluster, layout):
     assert diagnose(make_cluster(*layout, "--seed", "12")).exit_status == 0
 
 
-def test_two_faults_are_both_found(make_cluster):
-    path = make_cluster("--fault", "slow_rank:3:1.4", "--fault", "data_starved:60", "--seed", "13")
-    causes = {f.cause: f for f in diagnose(path).causes}
-    assert causes.keys() == {"slow_rank", "data_starved"}
+@pytest.mark.parametrize(
+    "faults", [("slow_rank:3:1.4", "data_starved:60"), ("small_ops:2000", "data_starved:60"),
+               ("unfused_allreduce:32", "slow_link:5:1:4.0")]
+)  # fmt: skip
+def test_two_faults_are_both_found(make_cluster, faults):
+    path = make_cluster(*(word for fault in faults for word in ("--fault", fault)), "--seed", "13")
+    causes = {f.cause: f for f in diagnose(path).causes if f.severity != "info"}
+    assert causes.keys() == {fault.split(":")[0] for fault in faults}
     for truth in json.loads((path / "truth.json").read_text())["faults"]:
         assert causes[truth["kind"]].saves_us_per_step == pytest.approx(truth["saved_ms_per_step"] * 1e3, rel=0.03)
 
