@@ -66,6 +66,8 @@ def test_where_the_intended_weights_come_from():
     assert intended_weights({"settings": settings}) == {"a": 0.3, "b": 0.7}
     assert intended_weights({"data_mix": mix([(0, "a", 0.5), (0, "b", 0.5)])}) == {"a": 0.5, "b": 0.5}
     assert intended_weights({}) is None
+    other = pd.DataFrame({"name": ["config.steps"], "value": ["9"]})
+    assert intended_weights({"settings": other}) is None
 
 
 def test_tokenizer_coverage_is_told_per_subset():

@@ -91,3 +91,30 @@ def test_a_subset_is_named_once_where_course_and_last_checkpoint_both_tell():
     tables = {"eval_samples": frame, "evals": subset_metrics(frame).assign(kind="checkpoint")}
     assert [f.culprit.subset for f in find_worse_subsets(tables)] == ["code"]
     assert set(subset_drops(tables).kind) == {"checkpoint"}  # samples are better than the scores made of them
+
+
+def used_samples(onset, *, steps=400, batch=16, seed=0):
+    """Samples of three subsets in even shares; `code` is not drawn any more from step `onset` on."""
+    random = np.random.default_rng(seed)
+    names = np.array(["code", "prose", "law"])
+    drawn = names[random.integers(0, 3, (steps, batch))]
+    late = np.arange(1, steps + 1)[:, None] >= onset
+    drawn = np.where(late & (drawn == "code"), names[random.integers(1, 3, (steps, batch))], drawn)
+    step = np.repeat(np.arange(1, steps + 1), batch)
+    return pd.DataFrame({"rank_id": 0, "step": step, "position": np.tile(np.arange(batch), steps),
+                         "sample": random.integers(0, 10**6, steps * batch), "subset": drawn.ravel()})  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_samples_that_were_used_explain_a_drop_as_a_plan_does(seed):
+    frame = documents(8, shift=[0, 0, 0, 0, 0.1, 0.3, 0.4, 0.5], seed=seed)
+    found = find_subset_drops({"eval_samples": frame, "sample_ids": used_samples(201, seed=seed)})
+    assert [(f.cause, f.culprit.subset, f.confidence) for f in found] == [("data_mix_shift", "code", "high")]
+    assert abs(found[0].steps.first - 201) <= 25  # windows of 12 steps
+    assert any(e.table == "sample_ids" for e in found[0].evidence)
+
+
+def test_steady_samples_explain_nothing():
+    frame = documents(8, shift=[0, 0, 0, 0, 0.1, 0.3, 0.4, 0.5])
+    found = find_subset_drops({"eval_samples": frame, "sample_ids": used_samples(10_000)})
+    assert [f.cause for f in found] == ["subset_regression"]

@@ -7,9 +7,11 @@ import re
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.sampling_mix import mix_drift, sampling_shares
 from workbench.analyses.statistics import ratio_change
 from workbench.tables import DATA_MIX, EVAL_SAMPLES, EVALS
 
+DRIFT_P_VALUE = 1e-3
 CUT_SHARE = 0.5  # a source that keeps at most this part of its weight is cut
 CUT_LEAST_SHARE = 0.02  # ... if that is at least this share of all samples
 SYNONYMS = {"zh": "chinese", "cn": "chinese", "en": "english", "py": "python", "maths": "math", "coding": "code"}
@@ -43,6 +45,31 @@ def mix_changes(data_mix: pd.DataFrame, subset: str = "") -> pd.DataFrame:
         if not np.isclose(old, new, atol=1e-6)
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=MIX_COLUMNS)
+    return table.sort_values(["step", "change_share"], ignore_index=True)
+
+
+def recorded_mix_changes(sample_ids: pd.DataFrame, subset: str = "") -> pd.DataFrame:
+    """The same from the samples that training really used: the drift of each subset's share (`mix_drift`).
+
+    Args:
+        sample_ids: table `sample_ids` with subsets.
+        subset: as in `mix_changes`; the subset of its own name is related, too.
+
+    Returns:
+        As `mix_changes`, with the onset of each drift as its step (windows of a fortieth of the training or of 200
+        samples), and a row per subset whose share drifts with p < `DRIFT_P_VALUE`.
+    """
+    drift = mix_drift(sampling_shares(sample_ids))
+    drift = drift[drift["p_value"] < DRIFT_P_VALUE]
+    before, after = (drift[c].clip(0, 1).astype(float) for c in ("before_share", "after_share"))
+    table = pd.DataFrame(
+        {
+            "step": drift["onset_step"].astype("int64"), "source": drift["subset"].astype(str), "before_share": before,
+            "after_share": after, "change_share": after - before,
+            "is_cut": (before >= CUT_LEAST_SHARE) & (after <= CUT_SHARE * before + 1e-9),
+            "is_related": [name == subset or is_related(subset, str(name)) for name in drift["subset"]],
+        }, columns=MIX_COLUMNS,
+    )  # fmt: skip
     return table.sort_values(["step", "change_share"], ignore_index=True)
 
 

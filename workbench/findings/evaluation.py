@@ -99,10 +99,10 @@ def _regression(row: dict, whole: pd.DataFrame, checkpoint: str, steps: pd.Serie
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("eval_samples",), uses=("evals", "data_mix", "training_steps"), find=find_worse_subsets),
+    Rule(needs=("eval_samples",), uses=("evals", "data_mix", "sample_ids", "training_steps"), find=find_worse_subsets),
     Rule(
         needs=("evals",),
-        uses=("data_mix", "training_steps"),
+        uses=("data_mix", "sample_ids", "training_steps"),
         find=lambda t: [] if "eval_samples" in t else find_worse_subsets(t),
     ),
     Rule(needs=("eval_samples",), find=lambda t: find_checkpoint_without_loss(t["eval_samples"])),

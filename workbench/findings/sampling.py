@@ -175,10 +175,9 @@ def intended_weights(tables: Tables) -> dict[str, float] | None:
     """The intended mix: the settings `sampling_weights.<subset>`, else the only mix of table `data_mix`."""
     settings = tables.get("settings")
     if settings is not None:
-        named = settings[settings["name"].str.rpartition(WEIGHTS)[1] == WEIGHTS]
-        weights = dict(
-            zip(named["name"].str.rpartition(WEIGHTS)[2], pd.to_numeric(named["value"], errors="coerce"), strict=True)
-        )
+        named = settings[settings["name"].str.contains(WEIGHTS, regex=False, na=False)]
+        names = [str(name).rpartition(WEIGHTS)[2] for name in named["name"]]
+        weights = dict(zip(names, pd.to_numeric(named["value"], errors="coerce"), strict=True))
         if weights and all(np.isfinite(w) for w in weights.values()):
             return weights
     mix = tables.get("data_mix")

@@ -12,12 +12,14 @@ from workbench.analyses.subset_causes import (
     coverage_changes,
     mix_change_at,
     mix_changes,
+    recorded_mix_changes,
     retokenized,
 )
 from workbench.analyses.subset_course import COLUMNS, paired_drops, score_drops
 from workbench.analyses.training import job_steps, level_at
 from workbench.findings.finding import Confidence, Culprit, Evidence, Finding, RuledOut, Steps
 from workbench.findings.rule import Tables
+from workbench.tables import DATA_MIX
 
 SIGNIFICANT = 0.05
 CERTAIN = 0.001
@@ -46,7 +48,7 @@ def find_subset_drops(tables: Tables) -> list[Finding]:
     """One finding per subset whose latest evaluations are worse than earlier ones beyond noise, the largest first.
 
     Args:
-        tables: `eval_samples` (paired) or `evals`; `data_mix`, `training_steps` explain and complete.
+        tables: `eval_samples` (paired) or `evals`; `data_mix`, `sample_ids`, `training_steps` explain and complete.
     """
     courses = subset_drops(tables)
     fallen = worth_saying(courses)
@@ -82,13 +84,14 @@ def explain(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation:
     for look in (_tokenizer, _data_mix, _length, _coverage, _forgetting):
         if (found := look(row, courses, tables)) is not None:
             return found
-    lacking = "" if "data_mix" in tables else "; no sampling mix was recorded"
+    lacking = "" if "data_mix" in tables or "sample_ids" in tables else "; no sampling mix was recorded"
     return Explanation(
         cause="subset_regression",
         confidence="medium",
         because=f"; what explains it is not in these tables{lacking}",
-        fix="Give the sampling mix (a CSV with from_step, source, weight) and per-sample scores, then look at sampling "
-        "share, length and tokenizer coverage of this subset; go back to the last good checkpoint if it matters.",
+        fix="Give the sampling mix (a CSV with from_step, source, weight, or Recorder(samples=...)), then look at "
+        "sampling share, length and tokenizer coverage of this subset; go back to the last good checkpoint if it "
+        "matters.",
     )
 
 
@@ -174,10 +177,7 @@ def _tokenizer(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation 
 
 
 def _data_mix(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation | None:
-    if "data_mix" not in tables:
-        return None
-    changes = mix_changes(tables["data_mix"], row["subset"])
-    here = mix_change_at(changes, first_step=row["earliest_step"], last_step=row["first_bad_step"])
+    here, table = _mix_changes_at(row, tables)
     related = here[here["is_related"]]
     cut = here[here["is_cut"] & (here["is_related"] if len(related) else True)]
     lost = -float(cut["change_share"].sum())
@@ -193,12 +193,23 @@ def _data_mix(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation |
         fix="Restore a share of the cut sources (replay of 20-30 %), anneal the mix instead of switching it, evaluate "
         f"a fixed set per source; resume from step {row['last_good_step']}.",
         evidence=(
-            Evidence(fact="onset matches the change of the sampling mix", value=step, unit="step", table="data_mix"),
+            Evidence(fact="onset matches the change of the sampling mix", value=step, unit="step", table=table),
             *(Evidence(fact=f"weight of source {c.source} was cut", value=float(c.after_share), unit="share",
-                       table="data_mix", where=f"{c.before_share:.3g} before step {step}") for c in cut.itertuples()),
+                       table=table, where=f"{c.before_share:.3g} before step {step}") for c in cut.itertuples()),
         ),
         step=step,
     )  # fmt: skip
+
+
+def _mix_changes_at(row: dict, tables: Tables) -> tuple[pd.DataFrame, str]:
+    """The change of the mix around the onset of a drop, planned or as recorded, and the table that tells it."""
+    every = row["first_bad_step"] - row["last_good_step"]
+    planned = mix_changes(tables["data_mix"] if "data_mix" in tables else DATA_MIX.empty(), row["subset"])
+    here = mix_change_at(planned, first_step=row["earliest_step"], last_step=row["first_bad_step"])
+    if len(here) or "sample_ids" not in tables:
+        return here, "data_mix"
+    used = recorded_mix_changes(tables["sample_ids"], row["subset"])
+    return mix_change_at(used, first_step=row["earliest_step"], last_step=row["first_bad_step"] + every), "sample_ids"
 
 
 def _length(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation | None:
