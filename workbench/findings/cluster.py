@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from workbench.analyses.collective_waits import pipeline_stages
+from workbench.analyses.collective_waits import pipeline_stages, unclear_clocks
 from workbench.analyses.communication import (
     collective_overlap,
     latency_share,
@@ -28,7 +28,7 @@ from workbench.findings import communication
 from workbench.findings import device_steps as step_rules
 from workbench.findings import kernels as kernel_rules
 from workbench.findings.finding import Finding
-from workbench.findings.pricing import priced
+from workbench.findings.pricing import doubted, priced
 from workbench.findings.rule import Rule
 from workbench.findings.step_trend import find_step_time_drift
 
@@ -60,7 +60,8 @@ def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     found = priced(found, tables, stages, wall_us=wall_us)
     groups = None if collectives is None else communication_groups(collectives, settings=tables.get("settings"))
     found += communication.find_exposed_communication(steps, found, groups)
-    return [*found, *find_step_time_drift(job_device_times(steps), table="step_time")]
+    found += find_step_time_drift(job_device_times(steps), table="step_time")
+    return found if collectives is None else doubted(found, unclear_clocks(collectives))
 
 
 def _kernel_causes(kernels: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFrame, wall_us: float) -> list[Finding]:
