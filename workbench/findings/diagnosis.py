@@ -20,6 +20,7 @@ from workbench.findings import (
     label_leak,
     layers,
     log_compiles,
+    log_gaps,
     log_memory,
     log_timeouts,
     lr_schedule,
@@ -71,6 +72,7 @@ TOPICS = (  # modules of rules
     version_change,
     step_growth,
     rank_waits,
+    log_gaps,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 

@@ -28,7 +28,7 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "slow_rank": ("exposed_communication", "no_overlap", "slow_link", "rank_late", "fragmentation",
                   "step_time_drift"),
     "rank_late": ("exposed_communication",),
-    "rank_missing_collective": ("data_starved", "slow_rank", "stall_steps", "rank_late", "slow_link", "none"),
+    "rank_missing_collective": ("data_starved", "slow_rank", "stall_steps", "rank_late", "slow_link"),
     "no_rdma_fallback": ("exposed_communication", "slow_link", "link_bound_sharding", "version_regression",
                          "step_time_drift"),
     "stage_imbalance": ("out_of_memory", "single_request_too_large", "memory_limit_too_low"),
@@ -49,7 +49,8 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
 
     Returns:
         In the order of the first of each: joined findings; a finding that a proven one explains (high confidence, at
-        warning or above) is of severity info and low confidence, and says by what.
+        warning or above) is of severity info and low confidence, and says by what. `none` stands only
+        where nothing is at warning or above.
     """
     found: list[Finding] = []
     for finding in findings:
@@ -59,6 +60,8 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
         else:
             found[place] = joined(found[place], finding)
     found = [_with_sub_cause(finding, found) for finding in found]
+    if any(f.severity != "info" for f in found):
+        found = [f for f in found if f.cause != "none"]
     proven = [f for f in found if f.confidence == "high" and f.severity != "info"]
     return [_explained(finding, proven) for finding in found]
 
