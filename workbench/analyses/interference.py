@@ -45,7 +45,7 @@ def evaluation_windows(evals: pd.DataFrame | None, events: pd.DataFrame | None) 
     rows: list[dict[str, object]] = []
     if events is not None:
         known = EVENTS.check(events)
-        known = known[(known["kind"] == "eval") & known["duration_us"].notna()]
+        known = known[(known["kind"] == "eval") & known["duration_us"].notna() & known["start_ns"].notna()]
         for row in known[known["rank_id"] == known["rank_id"].min()].itertuples():
             end = int(row.start_ns) + int(row.duration_us * 1e3)
             rows.append({"who": OWN, "name": row.name, "start_ns": int(row.start_ns), "end_ns": end})
