@@ -14,6 +14,8 @@ from workbench.findings import (
     checkpoints,
     cluster,
     data_health,
+    data_pipeline,
+    data_queues,
     evaluation,
     generation,
     interference,
@@ -52,6 +54,8 @@ CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4
 
 TOPICS = (  # modules of rules
     training,
+    data_pipeline,
+    data_queues,
     step_time,
     step_trend,
     memory,
