@@ -90,13 +90,18 @@ def paired_drops(eval_samples: pd.DataFrame, *, metric: str = "loss", confidence
         One row per course of at least two evaluations, see `drops`.
     """
     rows = EVAL_SAMPLES.check(eval_samples).dropna(subset=["step"])
-    kinds = rows["checkpoint"].isna().map({True: "inline", False: "checkpoint"})
+    kinds = rows["checkpoint"].isna().map(lambda flag: kind_of_samples(is_inline=flag))
     courses = [
         course
         for (kind, subset), group in rows.groupby([kinds, "subset"], sort=False)
         if (course := _paired(str(kind), str(subset), metric, group)) is not None
     ]
     return drops(courses, confidence=confidence)
+
+
+def kind_of_samples(*, is_inline: bool) -> str:
+    """The word of column `kind`: samples without a checkpoint come from inline evaluations."""
+    return "inline" if is_inline else "checkpoint"
 
 
 def drops(courses: Sequence[Course], *, confidence: float = 0.95) -> pd.DataFrame:

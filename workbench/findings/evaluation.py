@@ -10,6 +10,7 @@ from workbench.analyses.evaluation import (
     checkpoints_in_order,
     subset_metrics,
 )
+from workbench.analyses.protocol import comparable_samples
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity, Steps
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.subset_course import find_subset_drops
@@ -39,6 +40,8 @@ def find_subset_regression(eval_samples: pd.DataFrame, checkpoint: str | None = 
 
 def find_worse_subsets(tables: Tables) -> list[Finding]:
     """Drops in the course of a subset with what explains them, then regressions of the last checkpoint elsewhere."""
+    if "eval_samples" in tables:
+        tables = {**tables, "eval_samples": comparable_samples(tables["eval_samples"], tables.get("evals"))[0]}
     fallen = find_subset_drops(tables)
     named = {f.culprit.subset for f in fallen}
     last = find_subset_regression(tables["eval_samples"]) if "eval_samples" in tables else []

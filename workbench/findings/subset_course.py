@@ -15,7 +15,7 @@ from workbench.analyses.subset_causes import (
     recorded_mix_changes,
     retokenized,
 )
-from workbench.analyses.subset_course import COLUMNS, paired_drops, score_drops
+from workbench.analyses.subset_course import COLUMNS, kind_of_samples, paired_drops, score_drops
 from workbench.analyses.training import job_steps, level_at
 from workbench.findings.finding import Confidence, Culprit, Evidence, Finding, RuledOut, Steps
 from workbench.findings.rule import Tables
@@ -60,8 +60,9 @@ def subset_drops(tables: Tables) -> pd.DataFrame:
     parts = []
     kept: set[str] = set()
     if "eval_samples" in tables:
-        parts.append(paired_drops(tables["eval_samples"]))
-        kept = set(parts[0]["kind"])
+        samples = tables["eval_samples"]
+        parts.append(paired_drops(samples))
+        kept = {kind_of_samples(is_inline=flag) for flag in samples["checkpoint"].isna().unique()}
     if "evals" in tables:
         rest = tables["evals"][~tables["evals"]["kind"].isin(kept)]
         parts.append(score_drops(rest))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from workbench.analyses.checkpoint_choice import rank_checkpoints
+from workbench.analyses.protocol import comparable_samples
 from workbench.analyses.retention import KEEP_LAST, retention_plan
 from workbench.errors import UnknownContentError
 from workbench.readers.checkpoints import Checkpoint, find_checkpoints
@@ -76,7 +77,8 @@ def remove(retention: Retention) -> list[Path]:
 def _ranked(opened: Run) -> pd.DataFrame | None:
     if "eval_samples" not in opened.tables:
         return None
-    samples = opened.table("eval_samples")
+    evals = opened.table("evals") if "evals" in opened.tables else None
+    samples, _ = comparable_samples(opened.table("eval_samples"), evals)
     if not samples["checkpoint"].notna().any():
         return None
     return rank_checkpoints(samples, opened.table("training_steps") if "training_steps" in opened.tables else None)
