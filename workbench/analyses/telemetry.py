@@ -62,7 +62,7 @@ def rank_levels(telemetry: pd.DataFrame) -> pd.DataFrame:
         MissingColumnsError: `telemetry` lacks a column.
     """
     rows = TELEMETRY.check(telemetry).dropna(subset=["value"])
-    rows = _with_ranks(rows).sort_values(["time_ns", "step", "time_us", "value"], kind="stable")
+    rows = with_ranks(rows).sort_values(["time_ns", "step", "time_us", "value"], kind="stable")
     found = [
         (int(rank_id), metric, *_levels(one["value"].to_numpy(float)))
         for (rank_id, metric), one in rows.groupby(["rank_id", "metric"])
@@ -201,7 +201,7 @@ def _is_idle(own: pd.DataFrame, others: pd.DataFrame) -> bool:
     return metric in own.index and len(peers) > 0 and bool(own.loc[metric, "value"] < IDLE_SHARE * peers.median())
 
 
-def _with_ranks(rows: pd.DataFrame) -> pd.DataFrame:
+def with_ranks(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows with a rank; those of a host alone once for each rank on that host.
 
     Rows of a card without a rank are left out, but where one host is all there is, a card's number is its rank.
