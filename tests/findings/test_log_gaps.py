@@ -60,8 +60,8 @@ def test_what_alarms_in_a_healthy_pipeline_has_its_reasons(tmp_path, ranks, last
     took, every = options.get("took", 3.0), options.get("every", 15)
     count = 60 // every - 1  # no step line follows the last evaluation
     assert told["pauses that evaluation explains"] == count
-    seconds = 59 * 3.0 + took * count
-    assert told["share of the time in evaluation"] == pytest.approx(took * count / seconds, rel=0.05)
+    seconds = 59 * 3.0 + took * (count + 1)
+    assert told["share of the time in evaluation"] == pytest.approx(took * (count + 1) / seconds, rel=0.05)
 
 
 def test_the_same_pauses_without_a_reason_are_a_cause(tmp_path):

@@ -82,7 +82,8 @@ def find_harmless(
     facts = [
         *_loss_facts(odd, settings),
         *_first_step_facts(odd),
-        *_pause_facts(explained, covered_us(training_steps), gaps),
+        *_pause_facts(explained, gaps),
+        *_share_facts(events, covered_us(training_steps)),
     ]
     about = [
         text
@@ -154,7 +155,7 @@ def _first_step_facts(odd: Oddities) -> list[Evidence]:
     return facts
 
 
-def _pause_facts(explained: pd.DataFrame, covered: float, gaps: pd.DataFrame) -> list[Evidence]:
+def _pause_facts(explained: pd.DataFrame, gaps: pd.DataFrame) -> list[Evidence]:
     facts = []
     for kind, rows in explained.groupby("kind"):
         rank = rows[rows["rank_id"] == rows["rank_id"].iloc[0]]
@@ -164,12 +165,24 @@ def _pause_facts(explained: pd.DataFrame, covered: float, gaps: pd.DataFrame) ->
                      where=f"rank {rank['rank_id'].iloc[0]}, steps {', '.join(map(str, rank['step'][:LISTED_STEPS]))}"),
             Evidence(fact=f"a pause, of which {float(rank['explained_us'].median()) / 1e6:.3g} s are {what}",
                      value=float(rank["gap_us"].median()) / 1e6, unit="s", table="events"),
-            Evidence(fact=f"share of the time in {what}", value=float(rank["explained_us"].sum()) / covered,
-                     unit="share", table="events"),
         ]  # fmt: skip
     if facts:
         left = int((gaps["kind"] == "unexplained").sum())
         facts.append(Evidence(fact="pauses that nothing explains", value=left, table="events"))
+    return facts
+
+
+def _share_facts(events: pd.DataFrame | None, covered: float) -> list[Evidence]:
+    """Share of the time since the first step that evaluations and savings take, also those after the last step."""
+    facts = []
+    for kind in ("eval", "checkpoint"):
+        own = pd.DataFrame() if events is None else events[(events["kind"] == kind) & events["duration_us"].notna()]
+        if own.empty:
+            continue
+        took_us = float(own.groupby("rank_id")["duration_us"].sum().max())
+        last_us = float(own.sort_values("step")["duration_us"].iloc[-1])
+        facts.append(Evidence(fact=f"share of the time in {WORDS[kind]}", value=took_us / (covered + last_us),
+                              unit="share", table="events"))  # fmt: skip
     return facts
 
 
