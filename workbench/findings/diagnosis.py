@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.analyses.telemetry import step_times
 from workbench.findings import (
+    catalogue,
     checkpoints,
     cluster,
     data_health,
@@ -54,6 +55,7 @@ CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4
 
 TOPICS = (  # modules of rules
     training,
+    catalogue,
     data_pipeline,
     data_queues,
     step_time,
