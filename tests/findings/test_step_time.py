@@ -93,8 +93,18 @@ def test_the_rank_whose_input_is_late_and_not_those_that_wait():
     ranks[2]["data_wait_us"] += 30_000
     assert find_data_starved(pd.concat(ranks)) == []  # three of four ranks have their data in time
     found = find_slow_rank(pd.concat(ranks))
-    assert [(f.culprit.rank, f.sub_cause) for f in found] == [(2, "data_wait")]
+    assert [(f.cause, f.culprit.rank, f.sub_cause) for f in found] == [("data_starved", 2, "one_rank")]
     assert found[0].saves_us_per_step == pytest.approx(30_000, rel=0.05)
+
+
+def test_of_two_ranks_one_is_compared_with_the_other():
+    ranks = [made_steps(100, rank_id=r) for r in range(2)]
+    for rank in ranks:
+        rank["step_us"] += 30_000
+    ranks[1]["data_wait_us"] += 30_000
+    (found,) = find_slow_rank(pd.concat(ranks))
+    assert found.culprit.rank == 1
+    assert found.saves_us_per_step == pytest.approx(30_000, rel=0.05)
 
 
 def test_an_unsynchronised_slow_rank():

@@ -7,6 +7,8 @@ import pandas as pd
 
 from workbench.analyses.collective_waits import collective_waits, pipeline_stages
 from workbench.analyses.intervals import Spans, Times, covered_before, gaps, merge, union
+from workbench.analyses.kernels import MEDIAN_EFFICIENCY
+from workbench.analyses.statistics import MAD_TO_SIGMA, mad
 from workbench.tables import EVENTS, HOST_OPS, KERNELS, STEP_TIME
 
 LAUNCH_GAP_LONGEST_NS = 1_000_000  # launching a kernel takes 5 to 50 us; an idle millisecond has another reason
@@ -15,7 +17,13 @@ PARTS = ("computing_us", "transfer_us", "late_rank_us", "pipeline_wait_us", "dat
 EXPOSED_PARTS = ("late_rank_us", "pipeline_wait_us")  # the rest of the exposed communication is transfer_us
 FREE_PARTS = ("data_wait_us", "compile_us", "checkpoint_us", "evaluation_us", "launch_gap_us")  # the rest is unknown_us
 _KEY = ["rank_id", "window", "step"]
-_EVENT_PARTS = {"compile": "compile_us", "checkpoint": "checkpoint_us", "eval": "evaluation_us"}
+_EVENT_PARTS = {
+    "data_wait": "data_wait_us",
+    "compile": "compile_us",
+    "checkpoint": "checkpoint_us",
+    "eval": "evaluation_us",
+}
+_MEASURED = ["computing_us", "exposed_us", "overlapped_us", "free_us", "leading_us"]
 _COLUMNS = [*_KEY, "wall_us", *PARTS, "overlapped_us", "leading_us"]
 
 
@@ -37,15 +45,18 @@ def device_steps(
     states stands for it (the transfer of what is received is then part of it). A cause takes at most what the ones
     before it left, in the order of PARTS, so that the parts sum to the wall time whatever the files say.
 
-    data_wait_us is the mean time of the pipeline's GetNext (the files know no single steps) within the idle time before
-    the step's first task. launch_gap_us are idle times of less than 1 ms between tasks.
+    data_wait_us is the idle time in which the host waits for the data pipeline's GetNext, of ranks whose `events` say
+    when that was (`trace_steps.device_tables`). Of other ranks it is the mean time of GetNext (tables of totals know no
+    single steps) within the idle time before the step's first task. launch_gap_us are idle times of less than 1 ms
+    between tasks.
 
     Args:
         step_time: table `step_time`, or None.
         kernels: table `kernels`, or None; tasks without step or start are left out.
         collectives: table `collectives`, or None: without it all exposed communication is transfer.
         host_ops: table `host_ops`, or None: without it there is no data wait.
-        events: table `events` on the clock of the tasks, or None: compile, checkpoint and eval within free time.
+        events: table `events` on the clock of the tasks, or None: data_wait, compile, checkpoint and eval within free
+        time.
 
     Returns:
         One row per (rank_id, window, step): wall_us, the PARTS, overlapped_us (communication hidden by computing, part
@@ -57,9 +68,8 @@ def device_steps(
     steps = _written(step_time, measured, computes=kernels is not None)
     if steps.empty:
         return pd.DataFrame(columns=_COLUMNS)
-    steps["data_wait_us"] = (
-        steps["rank_id"].map(_data_wait(host_ops, steps)).fillna(0.0).clip(upper=steps["leading_us"])
-    )
+    mean_wait = steps["rank_id"].map(_data_wait(host_ops, steps)).fillna(0.0).clip(upper=steps["leading_us"])
+    steps["data_wait_us"] = steps["data_wait_us"].where(steps["rank_id"].isin(_marked_ranks(events)), mean_wait)
     left = steps["exposed_us"].clip(lower=0.0)
     for part in EXPOSED_PARTS:
         steps[part] = steps[part].fillna(0.0).clip(lower=0.0, upper=left)
@@ -85,17 +95,26 @@ def own_time(steps: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per rank_id: steps, stage, and medians over steps of excess_us (own work above the peers' median) and of
-        each own part's excess, named `<part>_excess_us`; seen_share (share of steps with a positive excess).
+        each own part's excess, named `<part>_excess_us`; error_us (standard error of excess_us, from the spread over
+        steps; 0 with one step); seen_share (share of steps with a positive excess).
     """
     own = ["computing_us", *FREE_PARTS, "unknown_us"]
     rows = steps.assign(own_us=steps[own].sum(axis=1))
     rows["stage"] = rows["rank_id"].map(stages.set_index("rank_id")["stage"]).fillna(0).astype(int)
     peers = rows.groupby(["stage", "window", "step"], dropna=False)
-    excess = pd.DataFrame({f"{c.removesuffix('_us')}_excess_us": rows[c] - peers[c].transform("median") for c in own})
-    excess["excess_us"] = rows["own_us"] - peers["own_us"].transform("median")
-    medians = excess.groupby([rows["rank_id"], rows["stage"]]).median()
-    above = (excess["excess_us"] > 0).groupby([rows["rank_id"], rows["stage"]])
-    return medians.assign(steps=above.size(), seen_share=above.mean()).reset_index()
+    # The median of two is half-way between them: twice the distance compares a rank with the other one.
+    both = np.where(peers["own_us"].transform("size") == 2, 2.0, 1.0)
+    excess = pd.DataFrame(
+        {f"{c.removesuffix('_us')}_excess_us": (rows[c] - peers[c].transform("median")) * both for c in own}
+    )
+    excess["excess_us"] = (rows["own_us"] - peers["own_us"].transform("median")) * both
+    ranks = [rows["rank_id"], rows["stage"]]
+    above = (excess["excess_us"] > 0).groupby(ranks)
+    spread = excess["excess_us"].groupby(ranks).agg(mad) * MAD_TO_SIGMA
+    error = MEDIAN_EFFICIENCY * spread / np.sqrt(above.size())
+    return (
+        excess.groupby(ranks).median().assign(error_us=error, steps=above.size(), seen_share=above.mean()).reset_index()
+    )
 
 
 def stage_bubbles(steps: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
@@ -154,16 +173,7 @@ def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame, *, computes
 def _measured(
     kernels: pd.DataFrame | None, collectives: pd.DataFrame | None, events: pd.DataFrame | None
 ) -> pd.DataFrame:
-    columns = [
-        *_KEY,
-        "computing_us",
-        "exposed_us",
-        "overlapped_us",
-        "free_us",
-        "leading_us",
-        *EXPOSED_PARTS,
-        *FREE_PARTS,
-    ]
+    columns = [*_KEY, *_MEASURED, *EXPOSED_PARTS, *FREE_PARTS]
     tasks = _tasks(kernels, collectives)
     waits = _waits(collectives)
     known = None if events is None else EVENTS.check(events).dropna(subset=["start_ns", "duration_us"])
@@ -216,7 +226,7 @@ def _rank_steps(tasks: pd.DataFrame, waits: pd.DataFrame, marks: pd.DataFrame | 
     """Steps of one rank and window, measured on its tasks."""
     by_step = tasks.groupby("step").agg(first=("start_ns", "min"), last=("end_ns", "max")).sort_values("last")
     end = np.maximum.accumulate(by_step["last"].to_numpy(dtype=np.int64))
-    begin = np.concatenate([by_step["first"].to_numpy(dtype=np.int64)[:1], end[:-1]])
+    begin = np.concatenate([[_before(int(by_step["first"].iloc[0]), marks)], end[:-1]])
     first = np.clip(by_step["first"].to_numpy(dtype=np.int64), begin, end)
 
     def within(spans: Spans) -> Times:
@@ -242,7 +252,20 @@ def _rank_steps(tasks: pd.DataFrame, waits: pd.DataFrame, marks: pd.DataFrame | 
         event = merge(np.empty(0, np.int64), np.empty(0, np.int64)) if marks is None else _event_spans(marks, kind)
         parts[part] = within(union(busy, event)) - within(busy)
     frame = pd.DataFrame({name: ns / 1e3 for name, ns in parts.items()})
-    return frame.assign(step=by_step.index.to_numpy(), data_wait_us=0.0)
+    return frame.assign(step=by_step.index.to_numpy())
+
+
+def _before(first_ns: int, marks: pd.DataFrame | None) -> int:
+    """Begin of a window's first step: its first task, or the data wait or compiling that led to it."""
+    if marks is None:
+        return first_ns
+    leading = marks[marks["kind"].isin(["data_wait", "compile"])]
+    start = leading["start_ns"].to_numpy(dtype=np.int64)
+    end = start + (leading["duration_us"].to_numpy(dtype=float) * 1e3).astype(np.int64)
+    for n in np.argsort(-end):
+        if 0 <= first_ns - end[n] < LAUNCH_GAP_LONGEST_NS:
+            first_ns = int(start[n])
+    return first_ns
 
 
 def _spans(rows: pd.DataFrame) -> Spans:
@@ -253,6 +276,11 @@ def _event_spans(marks: pd.DataFrame, kind: str) -> Spans:
     of_kind = marks[marks["kind"] == kind]
     start = of_kind["start_ns"].to_numpy(dtype=np.int64)
     return merge(start, start + (of_kind["duration_us"].to_numpy(dtype=float) * 1e3).astype(np.int64))
+
+
+def _marked_ranks(events: pd.DataFrame | None) -> set[int]:
+    """Ranks of which the events say when they waited for data."""
+    return set() if events is None else set(events.loc[events["kind"] == "data_wait", "rank_id"])
 
 
 def _data_wait(host_ops: pd.DataFrame | None, steps: pd.DataFrame) -> pd.Series:

@@ -20,6 +20,12 @@ def compute_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["is_communication"].fillna(False).astype(bool) & rows["duration_us"].notna()]
 
 
+def on_host(kernels: pd.DataFrame) -> bool:
+    """Whether the tasks are operators of a CPU run: the host runs them itself, nothing is launched."""
+    rows = KERNELS.check(kernels)
+    return len(rows) > 0 and bool(rows["accelerator_core"].eq("CPU").fillna(False).all())
+
+
 def busy_intervals(kernels: pd.DataFrame) -> pd.DataFrame:
     """Times in which at least one task runs, per rank: overlapping and touching tasks are one interval.
 
@@ -61,7 +67,7 @@ def kernel_totals(kernels: pd.DataFrame, *, by: str = "op_type") -> pd.DataFrame
 
 
 def short_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
-    """How many short compute tasks (below 10 us) each rank runs per step.
+    """How many short compute tasks (below 10 us) each rank runs per step. Operators of a CPU run are not launched.
 
     Returns:
         One row per rank_id: steps, per_step (tasks a step), short_per_step, short_share in [0, 1], scope (the part of
@@ -69,7 +75,9 @@ def short_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     """
     columns = ["rank_id", "steps", "per_step", "short_per_step", "short_share", "scope"]
     rows = []
-    for rank_id, rank in compute_kernels(kernels).groupby("rank_id"):
+    launched = compute_kernels(kernels)
+    launched = launched[launched["accelerator_core"].ne("CPU").fillna(True)]
+    for rank_id, rank in launched.groupby("rank_id"):
         short = rank[rank["duration_us"] < SHORT_KERNEL_US]
         steps = max(int(rank["step"].nunique()), 1)
         names = short["name"].value_counts()

@@ -20,10 +20,12 @@ from workbench.analyses.kernels import (
     compute_kernels,
     device_ratios,
     kernel_totals,
+    on_host,
     operator_ratios,
     short_kernels,
 )
 from workbench.analyses.step_trend import job_device_times
+from workbench.analyses.trace_steps import device_tables
 from workbench.findings import communication
 from workbench.findings import device_steps as step_rules
 from workbench.findings import kernels as kernel_rules
@@ -32,7 +34,8 @@ from workbench.findings.pricing import doubted, priced
 from workbench.findings.rule import Rule
 from workbench.findings.step_trend import find_step_time_drift
 
-TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events", "settings")
+TABLES = ("step_time", "kernels", "collectives", "links", "host_ops", "data_ops", "events", "settings", "trace_events",
+          "training_steps")  # fmt: skip
 
 
 def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
@@ -41,18 +44,21 @@ def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     Returns:
         Findings of the rules on steps, operators and communication, without order.
     """
-    inputs = {n: tables.get(n) for n in ("step_time", "kernels", "collectives", "host_ops", "events")}
-    steps = device_steps(**inputs)
+    profiled = device_tables(tables)
+    steps = device_steps(**profiled)
     if steps.empty:
         return []
+    named = tables.keys() | profiled.keys() - {"kernels"}  # busy times that a trace gives for kernels are no operators
+    tables = {name: profiled.get(name, tables.get(name, pd.DataFrame())) for name in named}
     collectives, kernels = tables.get("collectives"), tables.get("kernels")
     one_stage = pd.DataFrame({"rank_id": sorted(steps["rank_id"].unique()), "stage": 0})
     stages = one_stage if collectives is None else pipeline_stages(collectives)
     wall_us = float(steps["wall_us"].median())
     found = step_rules.find_data_starved(steps, tables.get("data_ops"))
-    found += step_rules.find_device_stalls(steps, collectives, tables.get("host_ops"))
+    if "training_steps" not in tables or kernels is None or not on_host(kernels):  # else the recorded steps say it
+        found += step_rules.find_device_stalls(steps, collectives, tables.get("host_ops"))
     if not found or found[0].cause != "data_starved":
-        found += step_rules.find_late_host(own_time(steps, stages), wall_us=wall_us)
+        found += step_rules.find_late_host(own_time(steps, stages), wall_us=wall_us, steps=steps)
     if kernels is not None:
         found += _kernel_causes(kernels, steps, stages, wall_us)
     if collectives is not None:
@@ -65,6 +71,8 @@ def find_cluster_causes(tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
 
 
 def _kernel_causes(kernels: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFrame, wall_us: float) -> list[Finding]:
+    if on_host(kernels):  # times of operators on shared cores follow the load of the host
+        return []
     ratios = operator_ratios(kernels)
     devices = device_ratios(ratios)
     return [
@@ -99,4 +107,6 @@ def _last_backward(kernels: pd.DataFrame, collectives: pd.DataFrame) -> float:
     return float(per_step.median()) / (micro_batches(collectives) or 1) if len(per_step) else 0.0
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=(), uses=TABLES, find=find_cluster_causes),)
+RULES: tuple[Rule, ...] = (
+    Rule(needs=(), needs_any=("step_time", "kernels", "trace_events"), uses=TABLES, find=find_cluster_causes),
+)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from workbench.analyses.device_stalls import device_stalls, stalled_rank
@@ -13,6 +15,9 @@ from workbench.findings.kernels import severity_of
 
 WAIT_SHARE_WARNING = 0.05
 LATE_SIGMAS = 6.0
+SPREAD_RANKS_LEAST = 4
+LATE_ERRORS = 4.0  # standard errors over steps, and late in 80 % of them: chance makes one in 10,000 so
+LATE_STEPS_LEAST = 5
 SEEN_SHARE_LEAST = 0.8  # a rank that is late by chance is so in half of the steps
 LISTED_STEPS = 20
 _HOST_PARTS = {
@@ -23,7 +28,7 @@ _HOST_PARTS = {
 
 
 def find_data_starved(steps: pd.DataFrame, data_ops: pd.DataFrame | None = None) -> list[Finding]:
-    """The typical step of the typical rank waits for its batch.
+    """The typical step of the typical rank waits for its batch. Of two ranks the typical one waits less.
 
     Args:
         steps: as `device_steps` returns.
@@ -32,7 +37,8 @@ def find_data_starved(steps: pd.DataFrame, data_ops: pd.DataFrame | None = None)
     ranks = steps.groupby("rank_id")[["data_wait_us", "wall_us"]].median()
     if ranks.empty:
         return []
-    wait_us, wall_us = float(ranks["data_wait_us"].median()), float(ranks["wall_us"].median())
+    wait_us = float(ranks["data_wait_us"].quantile(0.5, interpolation="lower"))
+    wall_us = float(ranks["wall_us"].median())
     if not wait_us >= WAIT_SHARE_WARNING * wall_us:
         return []
     slowest = _slowest_data_op(data_ops)
@@ -58,16 +64,19 @@ def find_data_starved(steps: pd.DataFrame, data_ops: pd.DataFrame | None = None)
     ]
 
 
-def find_late_host(own: pd.DataFrame, *, wall_us: float) -> list[Finding]:
+def find_late_host(own: pd.DataFrame, *, wall_us: float, steps: pd.DataFrame | None = None) -> list[Finding]:
     """Ranks that come late because of their data or their host, and not of their device.
 
     Args:
         own: as `own_time` returns.
         wall_us: typical step of the job.
+        steps: as `device_steps` returns, or None: shows how long the others wait.
     """
     if len(own) < 2:
         return []
-    limit = LATE_SIGMAS * MAD_TO_SIGMA * mad(own["excess_us"])
+    limit = np.full(len(own), LATE_SIGMAS * MAD_TO_SIGMA * mad(own["excess_us"]))
+    if len(own) < SPREAD_RANKS_LEAST:  # two ranks lie equally far from their median: only the steps show the noise
+        limit = np.where(own["steps"] >= LATE_STEPS_LEAST, LATE_ERRORS * own["error_us"], np.inf)
     late = own[(own["excess_us"] > limit) & (own["seen_share"] >= SEEN_SHARE_LEAST)]
     found = []
     for _, row in late.iterrows():
@@ -75,8 +84,20 @@ def find_late_host(own: pd.DataFrame, *, wall_us: float) -> list[Finding]:
         part = max(parts, key=lambda p: parts[p])
         severity = severity_of(parts[part], wall_us)
         if part in _HOST_PARTS and severity != "info":
-            found.append(_late_host(int(row["rank_id"]), part, parts[part], wall_us))
+            finding = _late_host(int(row["rank_id"]), part, parts[part], wall_us)
+            found.append(replace(finding, evidence=(*finding.evidence, *_waits_of_others(finding.culprit.rank, steps))))
     return found
+
+
+def _waits_of_others(rank: int | None, steps: pd.DataFrame | None) -> list[Evidence]:
+    """How long the other ranks wait for a late one, in the rank that waits longest."""
+    others = pd.DataFrame() if steps is None else steps[steps["rank_id"] != rank]
+    if others.empty:
+        return []
+    wait_us = others.groupby("rank_id")["late_rank_us"].median()
+    where = f"rank {wait_us.idxmax()}"
+    return [Evidence(fact="longest wait of another rank for a late one", value=float(wait_us.max()), unit="us per step",
+                     table="collectives", where=where)]  # fmt: skip
 
 
 def find_device_stalls(

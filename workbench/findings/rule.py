@@ -16,6 +16,8 @@ Tables = Mapping[str, pd.DataFrame]
 class Rule:
     """A rule and the tables that it takes; without the `needs` it does not run, `uses` may be missing.
 
+    Of `needs_any`, where it names tables, one has to be there.
+
     A directory may hold the logs of several jobs. Rules see the latest one, with one row per rank and step; a rule that
     compares jobs (`all_runs`) sees all rows, `training_steps` with a column `run`, and `sources`, the list of files.
     """
@@ -23,4 +25,10 @@ class Rule:
     needs: tuple[str, ...]
     find: Callable[[Tables], list[Finding]]
     uses: tuple[str, ...] = ()
+    needs_any: tuple[str, ...] = ()
     all_runs: bool = False
+
+    def can_run(self, tables: Tables) -> bool:
+        """Whether the tables are there that it cannot do without."""
+        some = not self.needs_any or any(name in tables for name in self.needs_any)
+        return some and all(name in tables for name in self.needs)

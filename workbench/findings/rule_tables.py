@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from workbench.analyses.log_runs import logging_interval, merged_steps, run_of_source
+from workbench.analyses.trace_steps import MARKS_SQL, TASKS_SQL
 from workbench.analyses.training import until_step
 from workbench.errors import UnknownParameterError
 from workbench.findings.rule import Tables
@@ -24,12 +25,19 @@ def run_tables(
     Raises:
         UnknownParameterError: the run has no step up to `step`, or no such checkpoint.
     """
-    tables = {name: run.table(name) for name in names if name in run.tables}
+    tables = {name: _rows(run, name) for name in names if name in run.tables}
     limit = _checkpoint_step(run, tables, checkpoint) if step is None and checkpoint else step
     if step is not None:
         _must_have_begun(run, step)
     cut = {n: until_step(t, limit) if "step" in t else t for n, t in tables.items()}
     return {name: frame for name, frame in cut.items() if len(frame)}
+
+
+def _rows(run: Run, name: str) -> pd.DataFrame:
+    """A table; of a trace, which may hold millions of events, only what steps are made of."""
+    if name == "trace_events":
+        return run.sql(MARKS_SQL if "kernels" in run.tables else TASKS_SQL)
+    return run.table(name)
 
 
 def of_all_runs(tables: Tables, sources: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -212,8 +212,8 @@ def find_slow_rank(training_steps: pd.DataFrame) -> list[Finding]:
         return []
     found = []
     for column, words in (("data_wait_us", "waits for its batch"), ("step_us", "takes")):
-        rest = ranks[column].median()
         worst = ranks.loc[ranks[column].idxmax()]
+        rest = ranks.loc[ranks["rank_id"] != worst["rank_id"], column].median()
         late_us = float(worst[column] - rest)
         if late_us >= LATE_SHARE_WARNING * float(worst["step_us"]):
             found.append(_late_rank(worst, late_us, column, words))
@@ -224,12 +224,12 @@ def _late_rank(worst: pd.Series, late_us: float, column: str, words: str) -> Fin
     rank_id = int(worst["rank_id"])
     data = column == "data_wait_us"
     return Finding(
-        cause="slow_rank",
-        sub_cause="data_wait" if data else None,
+        cause="data_starved" if data else "slow_rank",
+        sub_cause="one_rank" if data else None,
         playbook="T6" if data else "T4",
         severity="warning",
         confidence="high" if data else "medium",
-        title=f"Rank {rank_id} {words} {late_us / 1e3:.1f} ms longer per step than the median rank; the others wait.",
+        title=f"Rank {rank_id} {words} {late_us / 1e3:.1f} ms longer per step than its peers; the others wait.",
         fix="Compare that rank's data files, disk and host load with the others'."
         if data
         else "Profile that rank and a fast one over the same steps and compare operators, clock and host load.",
@@ -241,7 +241,7 @@ def _late_rank(worst: pd.Series, late_us: float, column: str, words: str) -> Fin
                 fact=f"median {column}", value=float(worst[column]), unit="us", table="training_steps",
                 where=f"rank {rank_id}",
             ),
-            Evidence(fact="above the median rank", value=late_us, unit="us"),
+            Evidence(fact="above the median of its peers", value=late_us, unit="us"),
         ),
     )  # fmt: skip
 
