@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 import workbench as wb
-from workbench.findings.diagnosis import CONFIDENCES
+from workbench.findings.diagnosis import diagnosis_schema
+from workbench.findings.finding import CONFIDENCES
 
 EXPECTED = Path(__file__).parent / "expected_cases"
 CASES = sorted(p.stem for p in EXPECTED.glob("*.md"))
@@ -55,7 +57,7 @@ MUST_SHOW = {
         "mean_below_budget": [
             ("mean of the stages", lambda v: 52 < v < 54), ("limit of the pool (budget)", lambda v: v == 58.0),
         ],
-        "embedding_on_first_stage": [("vocabulary of the embedding, which lies on the first", lambda v: int(v) == 200064)],
+        "embedding_on_first_stage": [("vocabulary of the embedding, which lies on the", lambda v: int(v) == 200064)],
     },
     "06-oom-card-already-in-use": {
         "free_below_half_at_init": [("free share of the card", lambda v: abs(v - 7130316800 / 65464696832) < 1e-9)],
@@ -235,6 +237,11 @@ def test_nothing_forbidden_is_claimed(case, diagnoses):
 def test_the_fix_is_among_the_suggested_actions(case, diagnoses):
     fix = diagnoses[case].causes[0].fix
     assert all(words in fix for words in FIXES[case]), fix
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_printed_object_fits_the_schema(case, diagnoses):
+    jsonschema.Draft202012Validator(diagnosis_schema()).validate(diagnoses[case].to_dict())
 
 
 def test_every_expected_word_has_a_check():

@@ -1,5 +1,7 @@
 import json
 
+import jsonschema
+
 from tests.made_run import made_steps, write_run
 from workbench.cli import main
 
@@ -24,3 +26,21 @@ def test_an_unreadable_path_exits_with_2(tmp_path, capsys):
     said = capsys.readouterr()
     assert "Fix:" in said.err
     assert said.out == ""
+
+
+def test_the_printed_object_fits_the_printed_schema(tmp_path, capsys):
+    steps = made_steps(200)
+    path = str(write_run(tmp_path / "run", steps.assign(data_wait_us=30_000.0, step_us=steps["step_us"] + 30_000)))
+    assert main(["diagnose", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    main(["diagnose", path, "--json"])
+    jsonschema.Draft202012Validator(schema).validate(json.loads(capsys.readouterr().out))
+
+
+def test_unknown_steps_and_checkpoints_and_no_path_exit_with_2(tmp_path, capsys):
+    path = str(write_run(tmp_path / "run", made_steps(200)))
+    for words in (["diagnose", path, "--step", "-5"], ["diagnose", path, "--checkpoint", "unknown"], ["diagnose"]):
+        assert main(words) == 2
+        said = capsys.readouterr()
+        assert "Fix:" in said.err
+        assert said.out == ""

@@ -1,6 +1,7 @@
 import json
 import math
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +10,7 @@ import workbench as wb
 from tests.made_run import made_samples, made_steps, write_run
 from workbench.errors import UnknownParameterError
 from workbench.findings import diagnosis
-from workbench.findings.diagnosis import Diagnosis, diagnose, ranked, run_tables
+from workbench.findings.diagnosis import Diagnosis, diagnose, diagnosis_schema, ranked, run_tables
 from workbench.findings.finding import CAUSES, Evidence, Finding
 from workbench.findings.verdict import LAYER_OF_CAUSE, verdict
 
@@ -91,6 +92,17 @@ def test_the_object_is_as_the_design_says_and_is_json(faulty):
     assert list(found["causes"][0]["steps"]) == ["first", "last", "list"]
     assert list(found["causes"][0]["evidence"][0]) == ["fact", "value", "unit", "table", "where"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_the_object_fits_the_published_schema(healthy, faulty):
+    validator = jsonschema.Draft202012Validator(diagnosis_schema())
+    validator.check_schema(diagnosis_schema())
+    for found in (diagnose(healthy), diagnose(faulty), Diagnosis("r", diagnose(healthy).coverage, (finding(),))):
+        validator.validate(found.to_dict())
+    broken = diagnose(faulty).to_dict()
+    broken["causes"][0]["culprit"]["host"] = "a"
+    assert not validator.is_valid(broken)
+    assert not validator.is_valid(diagnose(healthy).to_dict() | {"more": 1})
 
 
 def finding(**values):

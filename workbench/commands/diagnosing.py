@@ -7,23 +7,36 @@ import json
 from pathlib import Path
 
 from workbench.commands.command import Command
+from workbench.errors import UnknownParameterError
 
 
 def _add_diagnose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", type=Path, help="run directory, profile directory, folder of logs or CSV series, or one file"
+        "path",
+        type=Path,
+        nargs="?",
+        help="run directory, profile directory, folder of logs or CSV series, or one file",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of that object, and nothing else")
     parser.add_argument(
         "--step", type=int, default=None, help="look only at what had happened up to this training step"
+    )
+    parser.add_argument(
+        "--checkpoint", default=None, help="look only at what had happened up to this checkpoint (its file stem)"
     )
 
 
 def run_diagnose(arguments: argparse.Namespace) -> int:
     """Print the causes, most costly first; return 1 if one is at warning or above, else 0."""
-    from workbench.findings.diagnosis import diagnose
+    from workbench.findings.diagnosis import diagnose, diagnosis_schema
 
-    found = diagnose(arguments.path, step=arguments.step)
+    if arguments.schema:
+        print(json.dumps(diagnosis_schema(), indent=2))
+        return 0
+    if arguments.path is None:
+        raise UnknownParameterError("No path is given.", fix="name a run directory, a folder of logs, or a file")
+    found = diagnose(arguments.path, step=arguments.step, checkpoint=arguments.checkpoint)
     print(json.dumps(found.to_dict(), ensure_ascii=False, allow_nan=False) if arguments.json else found)
     return found.exit_status
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 from workbench.analyses.telemetry import step_times
@@ -44,7 +46,7 @@ from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.run import Run, open_run
 
-__all__ = ["Diagnosis", "diagnose", "ranked", "run_tables"]
+__all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
 SCHEMA = 1
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
@@ -143,6 +145,13 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     found = with_physical_reasons(found, last_run.get("telemetry"), times)
     looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}
     return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(join(found))))
+
+
+def diagnosis_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of what `Diagnosis.to_dict` returns and `workbench diagnose --json` prints."""
+    text = resources.files("workbench.findings").joinpath("diagnosis.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
