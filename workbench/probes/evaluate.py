@@ -58,6 +58,50 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
     return evaluation.write_evaluation(files, "checkpoint", scored, protocol)
 
 
+def evaluate_dimensions(
+    run_dir: Path,
+    checkpoint: Path,
+    *,
+    step: int | None,
+    task: str | None,
+    dimensions: Sequence[str],
+    use_mindir: bool = True,
+) -> dict[str, Any]:
+    """Evaluate `checkpoint` with the run's post-training task in a scratch directory; return the record.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged or does not fit the network.
+        MissingTableError: the run names no post-training task and none is given.
+        UnknownParameterError: there is no such dimension.
+    """
+    import mindspore as ms
+
+    from workbench.probes import evaluation
+    from workbench.probes.post_training import evaluate_post_training
+
+    info = read_run_info(RunFiles(run_dir).run_json)
+    plan: dict[str, Any] = dict(info.get("evaluation") or {})
+    name = task or plan.get("post_training")
+    if not name:
+        raise MissingTableError(
+            f"{RunFiles(run_dir).run_json} names no post-training task.",
+            fix="give Recorder(evaluation={..., 'post_training': 'package.module:function'}), or --task; "
+            "docs/post_training.md says what it returns",
+        )
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_device(str(info.get("device_target") or "CPU"))
+    built = evaluation.load_function(str(name), "post-training task")(**(plan.get("arguments") or {}))
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="workbench_post_training_") as scratch:
+        os.chdir(scratch)  # MindSpore leaves compiler output in the working directory
+        try:
+            return evaluate_post_training(
+                run_dir, checkpoint, built, step=step, dimensions=dimensions, use_mindir=use_mindir
+            )
+        finally:
+            os.chdir(here)
+
+
 def import_from_here() -> None:
     """Let tasks of modules in the present working directory be imported, also after a change of directory."""
     if os.getcwd() not in sys.path:

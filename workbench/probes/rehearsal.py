@@ -25,6 +25,7 @@ from workbench.probes.text_dataset import token_pipeline, training_samples, writ
 from workbench.probes.train_step import RecordedStep
 
 EVALUATION_TASK = "workbench.probes.rehearsal:evaluation_task"
+POST_TRAINING_TASK = "workbench.probes.rehearsal_tasks:post_training_task"
 SHORTEST_PROFILED_STEPS = 30
 DEFAULT_WEIGHTS = {"python": 0.35, "english": 0.3, "arithmetic": 0.2, "chinese": 0.15}
 
@@ -121,7 +122,11 @@ def _recorder(run_dir: Path, config: RehearsalConfig, data: str) -> Recorder:
         seeds={"all": config.seed},
         data_fingerprint=data,
         tags=["rehearsal"],
-        evaluation={"task": EVALUATION_TASK, "arguments": task_arguments(config)},
+        evaluation={
+            "task": EVALUATION_TASK,
+            "arguments": task_arguments(config),
+            "post_training": POST_TRAINING_TASK,
+        },
         steps_total=config.steps,
         profile_steps=config.profile_steps,
         profile_data=True,
