@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from workbench.commands import data_convert, data_profile
+from workbench.commands import data_convert, data_health, data_profile, data_tune
 from workbench.commands.command import Command
 
-MODULES = (data_profile, data_convert)
+MODULES = (data_profile, data_tune, data_convert, data_health)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:

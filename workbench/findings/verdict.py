@@ -10,7 +10,8 @@ import pandas as pd
 
 from workbench.analyses.evaluation import ALL_SUBSETS, checkpoints_in_order
 from workbench.analyses.summaries import efficiency_summary, quality_summary, stability_summary
-from workbench.findings.diagnosis import CELL, Diagnosis
+from workbench.findings.data_health import find_bad_samples
+from workbench.findings.diagnosis import CELL, Diagnosis, ranked
 from workbench.findings.finding import Finding
 
 LAYERS = ("quality", "stability", "efficiency")
@@ -44,6 +45,17 @@ class Verdict:
             for r in self.lines.itertuples()
         )
         return f"<table style='font-size:15px'>{rows}</table>"
+
+
+def data_verdict(samples: pd.DataFrame) -> Diagnosis:
+    """What ails a data set on its own, without a run.
+
+    Args:
+        samples: table `data_samples`.
+    """
+    coverage = {"ranks": [], "steps": None, "tables": ["data_samples"] if len(samples) else [], "missing": []}
+    names = ", ".join(sorted(set(samples["dataset"])))
+    return Diagnosis(run=names, coverage=coverage, causes=tuple(ranked(find_bad_samples(samples))))
 
 
 def verdict(diagnosis: Diagnosis, tables: Mapping[str, pd.DataFrame], *, checkpoint: str | None = None) -> Verdict:

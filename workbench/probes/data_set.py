@@ -59,6 +59,7 @@ def probe_data_set(
         encoding: encoding of the files, see `read_samples`.
         text_field: field with the text; by default one called text or content, else the one with most characters.
         subset_field: field that names the subset; by default one called subset, source, ..., else the file's stem.
+            Samples without it have none.
         tokenizer: "bytes", the path of a tokenizer.json, or a `tokenizers.Tokenizer`; without one, tokens are counted
             only where the samples are lists of tokens.
         training_length: tokens that training keeps of a sample.
@@ -83,7 +84,7 @@ def probe_data_set(
     found = islice(_samples(root, form, encoding), limit)
     for number, (file, sample) in enumerate(tqdm(found, desc="samples", disable=not show_progress)):
         row, text = _row(sample, fields, counter)
-        rows.append({"sample": number, "file": file, "subset": Path(file).stem} | row)
+        rows.append({"sample": number, "file": file, "subset": None if fields.subset else Path(file).stem} | row)
         if near_duplicates and number < near_limit:
             signatures.append(signature(text) if text else None)
     return _table(root, rows, signatures if near_duplicates else [], training_length)
