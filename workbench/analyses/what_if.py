@@ -15,7 +15,8 @@ from scipy import stats
 from workbench.analyses.changes import CHANGES, Durations, StepModel
 from workbench.analyses.profile_operations import profile_operations
 from workbench.analyses.statistics import FloatArray
-from workbench.errors import UnknownParameterError
+from workbench.errors import UnknownContentError, UnknownParameterError
+from workbench.tables import KERNELS
 
 WHAT = tuple(CHANGES)
 CONFIDENCE = 0.95
@@ -30,8 +31,10 @@ def step_model(tables: Mapping[str, pd.DataFrame]) -> StepModel:
         tables: kernels, and where the run has them collectives, step_time and links, as `run.table` gives them.
 
     Raises:
-        UnknownContentError: no kernel has a step and a start.
+        UnknownContentError: there are no kernels, or none has a step and a start.
     """
+    if "kernels" not in tables:
+        raise UnknownContentError("There are no kernels to replay.", fix=KERNELS.fix)
     operations = profile_operations(tables["kernels"], tables.get("collectives"), tables.get("step_time"))
     return StepModel(profile=operations, links=tables.get("links"))
 
