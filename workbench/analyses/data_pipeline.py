@@ -55,12 +55,14 @@ def batch_waits(data_batches: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row per rank_id: batches, wait_share (of the time from first to last batch, in [0, 1]), mean_wait_us,
         median_wait_us, period_us (time between batches), empty_share (of batches taken from an empty queue). Where the
-        device's own wait is recorded it stands for the caller's.
+        device's own wait is recorded it stands for the caller's; a batch that was taken from a queue with batches in it
+        was not waited for.
     """
     rows = DATA_BATCHES.check(data_batches)
     made = []
     for rank, of_rank in rows.groupby("rank_id"):
-        waited = of_rank["device_wait_us"].fillna(of_rank["pipeline_us"])
+        called = of_rank["pipeline_us"].where(~(of_rank["queue_size"] > 0), 0.0)  # a batch was ready: a slow call only
+        waited = of_rank["device_wait_us"].fillna(called.where(of_rank["pipeline_us"].notna()))
         later = of_rank.assign(wait_us=waited).dropna(subset=["wait_us"]).sort_values("batch").iloc[1:]
         if later.empty:
             continue

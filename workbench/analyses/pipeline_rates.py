@@ -26,7 +26,7 @@ SERVICE_COLUMNS: dict[str, str] = {
     "inputs": "operators in front of it",
     "workers": "parallel workers that it has",
     "processes": "whether they are processes",
-    "can_have_workers": "whether num_parallel_workers does something",
+    "can_have_workers": "whether more workers can help",
     "runs_python": "whether it calls Python",
     "input_rows": "rows that it takes for one that it gives",
     "rows_per_batch": "rows that it gives for one batch at the end",

@@ -8,6 +8,7 @@ from itertools import islice, product
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.data_pipeline import operator_names
 from workbench.analyses.pipeline_rates import (
     AS_IT_IS,
     Machine,
@@ -94,6 +95,22 @@ def recommend(
     chosen = [tried[i] for i in near.index[:8]]
     size = _prefetch(services, intervals_us, machine, chosen[0], prefetch_size)
     return [Setting(workers=s.workers, processes=s.processes, prefetch_size=size) for s in chosen]
+
+
+def setting_of(operator_settings: pd.DataFrame) -> Setting:
+    """The setting that a table of operators asks for, e.g. what AutoTune chose.
+
+    Args:
+        operator_settings: op_type, num_workers (missing: keep), prefetch_size, sources first; MindSpore's AutoTune sets
+            a queue size per operator, of which the largest holds for all here.
+    """
+    rows = operator_settings.assign(name=operator_names(list(operator_settings["op_type"].astype(str))))
+    workers = rows.dropna(subset=["num_workers"])
+    sizes = rows["prefetch_size"].dropna()
+    return Setting(
+        workers={str(n): int(w) for n, w in zip(workers["name"], workers["num_workers"], strict=True)},
+        prefetch_size=int(sizes.max()) if len(sizes) else None,
+    )
 
 
 def predict_bounds(services: pd.DataFrame, machine: Machine, settings: Iterable[Setting]) -> pd.DataFrame:

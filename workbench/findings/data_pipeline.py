@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from workbench.analyses.data_pipeline import (
@@ -38,22 +40,50 @@ def find_data_bottleneck(tables: Tables) -> list[Finding]:
         tables: `data_ops`; uses `data_queue_samples`, `data_batches`, `telemetry`, and `training_steps`, whose recorded
             wait for data stands above the profile's.
     """
-    operators = pipeline_operators(tables["data_ops"], tables.get("data_queue_samples"), tables.get("data_batches"))
-    batches = tables.get("data_batches")
-    waits = None if batches is None else batch_waits(batches)
-    found = bottleneck(operators, waits, host_idle_share=_idle_share(tables.get("telemetry")))
+    operators, found = pipeline_verdicts(tables)
     starved = found[~found["keeps_up"].astype(bool) & found["name"].notna()]
-    share, wait_us = recorded_wait(tables.get("training_steps"))
-    if starved.empty or share < WAIT_SHARE_LEAST:
+    if starved.empty:
         return []
     worst = starved.loc[starved["wait_share"].fillna(0.0).idxmax()]
-    if waits is None and share != share:  # the queue alone: a full or empty end is all there is
-        return [_finding(worst, operators, share=float("nan"), wait_us=float("nan"), of_step=False)]
-    if share != share:
-        mine = waits[waits["rank_id"] == worst["rank_id"]] if waits is not None else None
-        wait_us = float("nan") if mine is None or mine.empty else float(mine["mean_wait_us"].iloc[0])
-        return [_finding(worst, operators, share=float(worst["wait_share"]), wait_us=wait_us, of_step=False)]
-    return [_finding(worst, operators, share=share, wait_us=wait_us, of_step=True)]
+    of_step = "step_share" in worst and worst["step_share"] == worst["step_share"]
+    share = float(worst["step_share"] if of_step else worst["wait_share"])
+    wait_us = float(worst["step_wait_us"] if of_step else worst["mean_wait_us"])
+    return [_finding(worst, operators, share=share, wait_us=wait_us, of_step=of_step)]
+
+
+def pipeline_verdicts(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The operators of each rank's pipeline and what holds it back, from both sides.
+
+    Args:
+        tables: as `find_data_bottleneck` takes them.
+
+    Returns:
+        The table of `pipeline_operators`, and the one of `bottleneck` with mean_wait_us, step_share and step_wait_us
+        (the Recorder's data wait of the typical step; missing if not recorded) and a sentence. Where the Recorder saw
+        no waiting, the pipeline keeps up.
+    """
+    operators = pipeline_operators(tables["data_ops"], tables.get("data_queue_samples"), tables.get("data_batches"))
+    batches = tables.get("data_batches")
+    waits = batch_waits(batches) if batches is not None else None
+    found = bottleneck(operators, waits, host_idle_share=_idle_share(tables.get("telemetry")))
+    step_share, step_wait_us = recorded_wait(tables.get("training_steps"))
+    if step_share < WAIT_SHARE_LEAST:
+        found = found.assign(keeps_up=True, name=None, reason="keeps_up")
+    mean_us = {} if waits is None else dict(zip(waits["rank_id"], waits["mean_wait_us"], strict=True))
+    found = found.assign(
+        mean_wait_us=found["rank_id"].map(mean_us).astype("float64"), step_share=step_share, step_wait_us=step_wait_us
+    )
+    return operators, found.assign(sentence=[_sentence(row) for row in found.to_dict("records")])
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    share = row["step_share"] if row["step_share"] == row["step_share"] else row["wait_share"]
+    waited = "" if share != share else f"training waits {share:.1%} of the time for its batches"
+    if row["keeps_up"]:
+        return f"The pipeline keeps up{': ' + waited if waited else ''}."
+    if not isinstance(row["name"], str):
+        return f"The pipeline is too slow; no queue tells which operator ({waited})."
+    return f"{row['name']} holds the pipeline back: it {REASONS[row['reason']]}{'; ' + waited if waited else ''}."
 
 
 def recorded_wait(training_steps: pd.DataFrame | None) -> tuple[float, float]:

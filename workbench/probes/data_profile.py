@@ -6,7 +6,7 @@ MindSpore offers this only through a private module; where a version lacks it, `
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 
 import mindspore.dataset as ds
 
-from workbench.errors import MissingExtraError
+from workbench.errors import MissingExtraError, PipelineError
+from workbench.probes.pipeline_run import run_pipeline
 
 SAMPLING_INTERVAL_MS = 50  # MindSpore's default of 1000 leaves short runs without a sample
 
@@ -29,9 +30,19 @@ class PipelineProfiler:
         self._interval_ms = sampling_interval_ms
 
     def start(self) -> None:
-        """Begin a session."""
+        """Begin a session.
+
+        Raises:
+            PipelineError: another session is open.
+        """
         ds.config.set_monitor_sampling_interval(self._interval_ms)
-        self._manager.init()
+        try:
+            self._manager.init()
+        except RuntimeError as error:
+            raise PipelineError(
+                "MindSpore profiles one pipeline at a time, and one is being profiled.",
+                fix="end that session first (a Recorder's ends with its training), or call profile_pipelines before it",
+            ) from error
         self._manager.start()
         self._running = True
 
@@ -69,3 +80,35 @@ def profile_pipeline(
         yield profiler
     finally:
         profiler.stop()
+
+
+def profile_pipelines(
+    datasets: Mapping[str, ds.Dataset],
+    output: str | os.PathLike[str],
+    *,
+    seconds: float = 3.0,
+    step_us: float | Mapping[str, float] = 0.0,
+    sampling_interval_ms: int = 20,
+) -> dict[str, Path]:
+    """Profile several pipelines (training, evaluation) one after the other, each for a bounded time.
+
+    Args:
+        datasets: pipelines by name; they are not changed.
+        output: folder; each pipeline's files go to a folder of its name in it.
+        seconds: for each pipeline.
+        step_us: what training does with a batch, for all or by name; 0 takes batches as fast as they come.
+        sampling_interval_ms: between samples of the queues.
+
+    Returns:
+        The folder of each pipeline, to open with `workbench.open_run`.
+
+    Raises:
+        PipelineError: a pipeline raises, yields nothing, or does not answer.
+    """
+    folders = {}
+    for name, dataset in datasets.items():
+        folders[name] = Path(output) / name
+        pause_us = step_us if isinstance(step_us, int | float) else step_us.get(name, 0.0)
+        with profile_pipeline(folders[name], sampling_interval_ms=sampling_interval_ms):
+            run_pipeline(dataset, seconds, step_us=pause_us, what=f"the pipeline {name!r}")
+    return folders

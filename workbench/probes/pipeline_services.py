@@ -115,9 +115,9 @@ class _Measuring:
     def _source(self, operator: Operator, prefix: PipelineRun) -> dict[str, Any]:
         one = prefix if operator.workers == 1 else self._run(operator.node, operator, 1, processes=False)
         self.intervals_us[operator.name] = one.intervals_us * (1 - one.stolen_share)
-        if not operator.can_have_workers:
+        if not operator.can_have_workers or (operator.runs_python and one.clean_row_us < LIGHT_US):
             held = one.cpu_us if operator.runs_python else 0.0  # one thread that calls Python holds the lock meanwhile
-            return _service(one, None) | {"lock_us": held}
+            return _service(one, None) | {"lock_us": held, "can_have_workers": False}
         return self._scaled(operator, operator.node, one, None)
 
     def _inner(self, operator: Operator) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class _Measuring:
         where = "in processes" if processes else f"with {workers} worker(s)"
         what = f"{operator.name} {where}"
         run = run_pipeline(with_setting(node, setting), self.seconds, what=what)
-        for _again in range(AGAIN):
+        for _again in range(AGAIN if operator.inputs else 0):  # ending a source's workers takes MindSpore seconds
             if run.stolen_share < DISTURBED_SHARE:
                 break
             again = run_pipeline(with_setting(node, setting), self.seconds, what=what)

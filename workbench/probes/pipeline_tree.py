@@ -45,7 +45,7 @@ def operators(dataset: ds.Dataset) -> list[Operator]:
     Raises:
         UnknownParameterError: `dataset` is no pipeline of `mindspore.dataset`.
     """
-    if not isinstance(dataset, ds.Dataset):
+    if not is_pipeline(dataset):
         raise UnknownParameterError(
             f"A {type(dataset).__name__} is no data pipeline.", fix="give an object of mindspore.dataset"
         )
@@ -65,6 +65,11 @@ def operators(dataset: ds.Dataset) -> list[Operator]:
         )
         for node, kind in zip(nodes, types, strict=True)
     ]
+
+
+def is_pipeline(value: object) -> bool:
+    """Whether it is a pipeline of `mindspore.dataset`."""
+    return isinstance(value, ds.Dataset)
 
 
 def named(dataset: ds.Dataset, name: str) -> Operator:

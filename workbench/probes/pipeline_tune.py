@@ -11,6 +11,7 @@ import pandas as pd
 
 from workbench.analyses.pipeline_rates import Machine, Setting
 from workbench.analyses.pipeline_tuning import predict, recommend
+from workbench.probes.pipeline_autotune import autotuned
 from workbench.probes.pipeline_run import PipelineRun, prefetching, run_pipeline
 from workbench.probes.pipeline_services import SECONDS_EACH, PipelineServices, cores, measure_services
 from workbench.probes.pipeline_tree import with_setting
@@ -27,7 +28,8 @@ class Tuning:
 
     `recommended` is the setting, `dataset` a copy of the pipeline that has it (create its iterators under
     `prefetching(recommended.prefetch_size)`), `table` the predictions beside the measurements: setting, batch_us,
-    low_us, high_us, bound, measured_us (best of the rounds), clean_us (without what other programs took), cost,
+    low_us, high_us, bound, source (now, workbench,
+    AutoTune), measured_us (best of the rounds), clean_us (without what other programs took), cost,
     queue_bytes, is_recommended.
     """
 
@@ -50,6 +52,7 @@ def tune(
     step_us: float = 0.0,
     step_cpu_us: float = 0.0,
     seconds_each: float = SECONDS_EACH,
+    with_autotune: bool = False,
     progress: Callable[[str], None] = lambda _what: None,
 ) -> Tuning:
     """Measure a pipeline's operators, choose a setting, apply it to a copy and measure both.
@@ -59,6 +62,7 @@ def tune(
         step_us: time of a training step without waiting for data; 0 asks for the highest throughput.
         step_cpu_us: processor time of this process in a step (on a CPU, training takes cores from the pipeline).
         seconds_each: for each run of one operator.
+        with_autotune: let MindSpore's AutoTune choose a setting, too, and measure it beside the others.
         progress: called with what is measured next.
 
     Raises:
@@ -69,16 +73,20 @@ def tune(
     before = ds.config.get_prefetch_size()
     options = recommend(services.table, services.intervals_us, machine, prefetch_size=before)
     settings = [Setting(prefetch_size=before), *options[:TRIED]]
+    if with_autotune:
+        progress("what AutoTune chooses")
+        settings.append(autotuned(dataset, step_us=step_us))
     predicted = predict(services.table, services.intervals_us, machine, settings)
     measured = measure_settings(dataset, settings, step_us=step_us, progress=progress)
     table = pd.concat([predicted, measured], axis=1)
-    chosen = _cheapest(table)
+    chosen = _cheapest(table.iloc[: 1 + len(options[:TRIED])])
     recommended = settings[chosen]
+    sources = ["now", *["workbench"] * len(options[:TRIED]), *["AutoTune"] * with_autotune]
     return Tuning(
         services=services,
         recommended=recommended,
         dataset=with_setting(dataset, recommended),
-        table=table.assign(is_recommended=np.arange(len(table)) == chosen),
+        table=table.assign(source=sources, is_recommended=np.arange(len(table)) == chosen),
         machine=machine,
     )
 
