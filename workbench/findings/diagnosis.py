@@ -13,6 +13,7 @@ from typing import Any
 
 from workbench.analyses.telemetry import step_times
 from workbench.findings import (
+    anomalous_samples,
     catalogue,
     checkpoints,
     cluster,
@@ -72,6 +73,7 @@ TOPICS = (  # modules of rules
     evaluation,
     generation,
     layers,
+    anomalous_samples,
     interference,
     checkpoints,
     lr_schedule,

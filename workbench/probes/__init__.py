@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from workbench.probes.batch_watch import BatchWatch
     from workbench.probes.data_profile import profile_pipeline
     from workbench.probes.evaluation import EvaluationTask
     from workbench.probes.inline_evaluation import InlineEval
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from workbench.probes.train_step import RecordedStep
 
 __all__ = [
-    "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder", "profile_pipeline", "profile_steps",
+    "BatchWatch", "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder", "profile_pipeline",
+    "profile_steps",
 ]  # fmt: skip
 
 _HOMES = {
+    "BatchWatch": "batch_watch",
     "EvaluationTask": "evaluation",
     "InlineEval": "inline_evaluation",
     "LayerProbe": "layer_probe",
