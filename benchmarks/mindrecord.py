@@ -132,7 +132,7 @@ def main() -> None:
             for (order, source), pipeline in made.items()
         ]
         head = (
-            f"{arguments.samples:,} samples of 1 kB of text and {TOKENS} tokens, {arguments.workers} worker(s), medians "
+            f"{arguments.samples:,} samples of 1 kB of text and {TOKENS} tokens, {arguments.workers} worker(s), median "
             f"of {arguments.rounds} rounds that take turns. Size: {path.stat().st_size / 1e6:.0f} MB of JSON Lines, "
             f"{used / 1e6:.0f} MB of MindRecord. Conversion: {arguments.samples / seconds:,.0f} samples per s."
         )

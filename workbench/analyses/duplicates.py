@@ -19,6 +19,7 @@ from datasketch import MinHash, MinHashLSH
 
 SIMILAR = 0.8
 PERMUTATIONS = 64
+PROPOSE_MORE = (0.1, 0.9)  # weights of false and missed proposals: a false one only costs a comparison
 WINDOW_BYTES = 8  # about two words; three characters of Chinese
 MOST_WINDOWS = 20_000  # of a text: beyond, those are kept whose hash is small, the same ones in every text
 SHORTEST_BYTES = 40  # shorter texts have too few windows to be compared
@@ -60,7 +61,7 @@ def near_groups(signatures: Sequence[Signature | None]) -> pd.Series:
         Int64, one per text: position of the first text of its group; missing where it is alone. Groups are closed:
         a text that is like two others joins them, also if these are less alike.
     """
-    index = MinHashLSH(threshold=SIMILAR, num_perm=PERMUTATIONS)
+    index = MinHashLSH(threshold=SIMILAR, num_perm=PERMUTATIONS, weights=PROPOSE_MORE)
     parents = np.arange(len(signatures))
     for position, values in enumerate(signatures):
         if values is None:
