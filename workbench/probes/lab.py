@@ -45,7 +45,10 @@ def run_lab(run_dir: Path, fault: str, *, seed: int = 1) -> Planned:
     command = [sys.executable, "-m", "workbench.probes.lab", *words]
     if ranks > 1:
         command = [*_msrun(ranks, RunFiles(run_dir.absolute()).cache / "msrun"), __file__, *words]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # msrun starts `python`
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env={**os.environ, "PATH": path}
+    )
     if done.returncode:
         raise TrainingFailedError(
             f"The training of {fault!r} ended with status {done.returncode}: {done.stderr.strip()[-600:]}",
