@@ -13,9 +13,9 @@ AILMENTS = {  # column of `subset_health` -> words on the chart
     "exact_share": "exact copies",
     "near_share": "near copies",
     "long_share": "too long",
-    "lost_share": "tokens cut off",
-    "unknown_share": "unknown tokens",
-    "byte_share": "single-byte tokens",
+    "lost_share": "tokens cut",
+    "unknown_share": "unknown",
+    "byte_share": "byte tokens",
 }
 MOST_SUBSETS = 20
 WORST_SHARE = 0.3  # from here on the colour says no more

@@ -135,7 +135,7 @@ def _truncated(name: str, samples: pd.DataFrame) -> list[Finding]:
             title=f"A training length of {limit:,.0f} tokens cuts {whole['long_share']:.1%} of the samples of {name} "
             f"and {whole['lost_share']:.1%} of the tokens"
             + (f"; of {subset} it cuts {worst['lost_share']:.1%}." if subset is not None else "."),
-            fix="Cut long samples into overlapping windows (probes.length_batches.window_rows), or train longer ones.",
+            fix="Cut long samples into overlapping windows (docs/data_health.md, long samples), or train longer ones.",
             source="lost: tokens behind the training length; thresholds ours",
             culprit=Culprit(subset=subset),
             evidence=(
