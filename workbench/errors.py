@@ -6,6 +6,7 @@ WorkbenchError
 ├── MissingColumnsError        a table or file without a column that it must have
 ├── MissingTableError          a run without the table that was asked for
 ├── CacheWriteError            derived tables that cannot be written
+├── OutputWriteError           results that cannot be written
 ├── UnknownParameterError      a name that the notebook, table or command does not know
 ├── CheckpointError            a checkpoint that is damaged or does not fit the network
 ├── PipelineError              a data pipeline that raises, yields nothing or does not answer
@@ -52,6 +53,10 @@ class MissingTableError(WorkbenchError):
 
 class CacheWriteError(WorkbenchError):
     """Derived tables that cannot be written: no space, no permission."""
+
+
+class OutputWriteError(WorkbenchError):
+    """Results that cannot be written: no space, no permission."""
 
 
 class UnknownParameterError(WorkbenchError):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.errors import UnknownParameterError, UnreadableFileError
-from workbench.probes.conversion_state import read_conversion
+from workbench.errors import OutputWriteError, UnknownParameterError, UnreadableFileError
+from workbench.probes.conversion_state import only_one, read_conversion
 from workbench.probes.mindrecord_schema import fields_from_words
 
 ds = pytest.importorskip("mindspore.dataset")
@@ -167,6 +167,42 @@ def test_another_job_never_goes_on_with_these_shards(tmp_path):
         mindrecord_files(tmp_path / "out")
     with pytest.raises(UnreadableFileError, match="cannot be read as MindRecord"):
         list(read_mindrecord(source))
+
+
+def test_a_full_disk_is_told_and_the_next_call_goes_on(tmp_path, monkeypatch):
+    source = write_lines(tmp_path / "a.jsonl", [{"n": n} for n in range(50)])
+
+    def full(*_):
+        raise RuntimeError("Syntax error.\n[ERROR] No free disk to be used while writing\n- C++ Call Stack")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mindrecord.FileWriter, "write_raw_data", full)
+        with pytest.raises(OutputWriteError, match="No free disk to be used while writing\nFix: free space"):
+            convert(source, tmp_path / "out")
+    assert convert(source, tmp_path / "out").rows_written == 50
+    assert len(rows_of(tmp_path / "out")) == 50
+
+
+def test_files_of_different_schemas_share_one(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_lines(folder / "a.jsonl", [{"text": "a", "score": 1}] * 3)
+    write_lines(folder / "b.jsonl", [{"text": "b", "score": 0.5, "url": "u"}] * 3)
+    write_lines(folder / "c.jsonl", [{"text": ["c"], "score": 2}])
+    state = convert(folder, tmp_path / "out")
+    assert {f.name: (f.kind, f.required) for f in state.fields} == {
+        "text": ("string", True), "score": ("float64", True), "url": ("string", False),
+    }  # fmt: skip
+    rows = rows_of(tmp_path / "out")
+    assert [(str(r["text"]), float(r["score"]), str(r["url"])) for r in rows] == [
+        *[("a", 1.0, "")] * 3, *[("b", 0.5, "u")] * 3, ('["c"]', 2.0, ""),
+    ]  # fmt: skip
+
+
+def test_two_conversions_into_one_folder_are_refused(tmp_path):
+    source = write_lines(tmp_path / "a.jsonl", [{"n": 1}])
+    with only_one(tmp_path), pytest.raises(UnknownParameterError, match="Another process is converting"):
+        convert(source, tmp_path)
 
 
 def test_data_without_any_usable_sample(tmp_path):

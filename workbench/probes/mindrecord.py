@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +19,7 @@ import msgspec
 from mindspore.mindrecord import FileReader, FileWriter
 from tqdm.auto import tqdm
 
-from workbench.errors import UnknownParameterError, UnreadableFileError
+from workbench.errors import OutputWriteError, UnknownParameterError, UnreadableFileError
 from workbench.files import write_json_atomic
 from workbench.probes.conversion_state import (
     MANIFEST,
@@ -77,6 +78,7 @@ def convert_to_mindrecord(
     Raises:
         UnknownParameterError: `output` holds shards of another job, or another process is converting into it.
         UnreadableFileError, UnknownContentError: no data.
+        OutputWriteError: no space, or no permission.
     """
     files = sample_files(Path(source))
     root = Path(output)
@@ -235,7 +237,8 @@ class _Work:
             name = f"part-{len(self.state.shards):05d}.mindrecord"
             self.writer = FileWriter(str(self.partial / name), shard_num=1, overwrite=True)
             self.writer.add_schema(mindrecord_schema(self.state.fields), "converted by mindspore-workbench")
-        self.writer.write_raw_data(self.waiting)
+        with _told(self.root):
+            self.writer.write_raw_data(self.waiting)
         self.shard_rows += len(self.waiting)
         self.shard_bytes += self.waiting_bytes
         self.waiting, self.waiting_bytes = [], 0
@@ -244,7 +247,8 @@ class _Work:
         """Close the shard, move it to its place, and say so in the manifest."""
         self._write()
         if self.writer is not None:
-            self.writer.commit()
+            with _told(self.root):
+                self.writer.commit()
             self.writer = None
             name = f"part-{len(self.state.shards):05d}.mindrecord"
             for path in (self.partial / f"{name}.db", self.partial / name):
@@ -257,6 +261,19 @@ class _Work:
         os.fsync(set_aside.fileno())
         self.state.set_aside_bytes = set_aside.tell()
         write_json_atomic(self.root / MANIFEST, self.state)
+
+
+@contextmanager
+def _told(root: Path) -> Iterator[None]:
+    """MindRecord's errors (of several types without a common base) as ours."""
+    try:
+        yield
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.startswith("[ERROR]")] or [str(error)]
+        raise OutputWriteError(
+            f"MindRecord cannot write into {root}: {lines[0].removeprefix('[ERROR] ')[:300]}",
+            fix="free space on that disk (or check its permissions), then call the same again: it goes on",
+        ) from error
 
 
 def _row_bytes(row: Mapping[str, Any]) -> int:
