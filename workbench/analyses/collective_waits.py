@@ -141,6 +141,21 @@ def pipeline_stages(collectives: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"rank_id": ordered, "stage": [numbers[stage_of[r]] for r in ordered]})
 
 
+def known_stages(steps: pd.DataFrame, collectives: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Pipeline stage of every rank of `steps`: as `pipeline_stages` tells, 0 for ranks without collectives.
+
+    Args:
+        steps: any table with a column rank_id, such as `device_steps`.
+        collectives: table `collectives`, or None.
+
+    Returns:
+        One row per rank_id of `steps`: stage.
+    """
+    ranks = pd.DataFrame({"rank_id": sorted(steps["rank_id"].unique())})
+    told = {} if collectives is None else pipeline_stages(collectives).set_index("rank_id")["stage"].to_dict()
+    return ranks.assign(stage=[told.get(rank, 0) for rank in ranks["rank_id"]])
+
+
 def group_members(collectives: pd.DataFrame) -> dict[str, list[int]]:
     """Ranks of each communication group, ascending: the n-th is number n of the group where all ranks are known."""
     rows = COLLECTIVES.check(collectives).dropna(subset=["group_id"])

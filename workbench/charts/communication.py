@@ -50,6 +50,41 @@ def late_ranks_chart(losses: pd.DataFrame) -> AnyChart:
     )
 
 
+def communication_kinds_chart(kinds: pd.DataFrame) -> AnyChart:
+    """Wait and transfer per step for data, tensor, pipeline, ... parallelism (as `communication_kinds` returns)."""
+    title = "Communication by what it is for"
+    if kinds.empty:
+        return empty_chart(title, "no communication")
+    words = {"wait_us": "waiting for the last rank", "transfer_us": "moving data"}
+    long = kinds.melt(["kind", "groups", "operations_per_step"], list(words), "part", "us")
+    long = long.assign(ms=long["us"] / 1e3, part=long["part"].map(words))
+    scale = alt.Scale(domain=list(words.values()), range=[RED, BLUE])
+    bars = (
+        alt.Chart(long[["kind", "groups", "operations_per_step", "part", "ms"]])
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q", title="time per step of a rank that takes part (ms)"),
+            y=alt.Y("kind:N", title=None, sort=kinds["kind"].tolist()),
+            color=alt.Color("part:N", title=None, scale=scale, legend=alt.Legend(orient="top")),
+            tooltip=["kind:N", "part:N", alt.Tooltip("ms:Q", format=",.2f"), "groups:Q",
+                     alt.Tooltip("operations_per_step:Q", format=",.1f")],
+        )
+    )  # fmt: skip
+    exposed = kinds.dropna(subset=["exposed_us"]).assign(ms=lambda k: k["exposed_us"] / 1e3)
+    marks = (
+        alt.Chart(exposed[["kind", "ms"]])
+        .mark_tick(color="#222222", thickness=3, size=20)
+        .encode(
+            x="ms:Q",
+            y=alt.Y("kind:N", sort=kinds["kind"].tolist()),
+            tooltip=[alt.Tooltip("ms:Q", format=",.2f", title="not hidden by computing (ms)")],
+        )
+    )
+    if exposed.empty:
+        return bars.properties(title=title, height=alt.Step(26))
+    return alt.layer(bars, marks).properties(title=f"{title} (mark: not hidden by computing)", height=alt.Step(26))
+
+
 def link_matrix_chart(summary: pd.DataFrame) -> AnyChart:
     """Bandwidth from rank to rank (as `link_summary` returns), coloured against the links of the same transport."""
     title = "Bandwidth of links"

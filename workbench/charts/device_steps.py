@@ -40,13 +40,36 @@ def step_parts_chart(steps: pd.DataFrame, *, rank_id: int) -> AnyChart:
     return _bars(own, alt.Y("step:O", title="step"), "step").properties(title=title, height=alt.Step(18))
 
 
+def stage_bubbles_chart(bubbles: pd.DataFrame) -> AnyChart:
+    """Computing and standing still per pipeline stage (as `stage_bubbles` returns), the bubble's share beside it."""
+    title = "Pipeline bubble per stage"
+    if len(bubbles) < 2:
+        return empty_chart(title, "no sends and receives between known ranks: one stage")
+    words = {"computing_us": PARTS["computing_us"], "transfer_us": PARTS["transfer_us"],
+             "late_rank_us": PARTS["late_rank_us"], "pipeline_wait_us": PARTS["pipeline_wait_us"],
+             "idle_us": ("idle", GREY)}  # fmt: skip
+    rows = bubbles.assign(label=bubbles["bubble_share"].map("{:.0%} waiting".format))
+    bars = _stacked(rows, words, alt.Y("stage:O", title="stage"), "stage")
+    label = alt.Chart(rows.assign(ms=rows[list(words)].sum(axis=1) / 1e3)[["stage", "ms", "label"]])
+    text = label.mark_text(align="left", dx=4).encode(x="ms:Q", y="stage:O", text="label:N")
+    return alt.layer(bars, text).properties(title=title, height=alt.Step(30))
+
+
 def _bars(rows: pd.DataFrame, y: alt.Y, key: str) -> alt.Chart:
     whole = float(rows[list(PARTS)].sum().sum())
-    parts = [p for p in PARTS if rows[p].sum() > SEEN_SHARE * whole]
-    long = rows.melt(key, parts, "part", "us")
-    names = {p: PARTS[p][0] for p in parts}
-    long = long.assign(ms=long["us"] / 1e3, order=long["part"].map(parts.index), part=long["part"].map(names))
-    scale = alt.Scale(domain=list(names.values()), range=[PARTS[p][1] for p in parts])
+    return _stacked(rows, {p: PARTS[p] for p in PARTS if rows[p].sum() > SEEN_SHARE * whole}, y, key)
+
+
+def _stacked(rows: pd.DataFrame, words: dict[str, tuple[str, str]], y: alt.Y, key: str) -> alt.Chart:
+    """Bars of the columns of `words` (column -> words, colour), stacked in its order."""
+    order = list(words)
+    long = rows.melt(key, order, "part", "us")
+    long = long.assign(
+        ms=long["us"] / 1e3,
+        order=long["part"].map(order.index),
+        part=long["part"].map({p: w for p, (w, _) in words.items()}),
+    )
+    scale = alt.Scale(domain=[w for w, _ in words.values()], range=[c for _, c in words.values()])
     return (
         alt.Chart(long[[key, "part", "ms", "order"]])
         .mark_bar()

@@ -58,6 +58,30 @@ def operator_rank_chart(ratios: pd.DataFrame) -> AnyChart:
     )
 
 
+def fusion_chart(candidates: pd.DataFrame) -> AnyChart:
+    """Runs of small elementwise operators that could be one kernel each (as `fusion_candidates` returns)."""
+    title = "Adjacent elementwise operators that could be one kernel"
+    if candidates.empty:
+        return empty_chart(title, "no two of them run one after the other in one scope")
+    words = {"total_us": "running", "gap_us": "idle between them"}
+    top = candidates.head(SHOWN).assign(run=lambda c: c["operators"] + "  ×" + c["runs_per_step"].map("{:,.0f}".format))
+    long = top.melt(["run", "scope", "length", "launches_saved"], list(words), "part", "us")
+    long = long.assign(ms=long["us"] / 1e3, part=long["part"].map(words))
+    scale = alt.Scale(domain=list(words.values()), range=[BLUE, "#f0c987"])
+    return (
+        alt.Chart(long[["run", "scope", "length", "launches_saved", "part", "ms"]], title=title)
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q", title="time per step (ms)"),
+            y=alt.Y("run:N", title=None, sort=top["run"].tolist(), axis=alt.Axis(labelLimit=320)),
+            color=alt.Color("part:N", title=None, scale=scale, legend=alt.Legend(orient="top")),
+            tooltip=["scope:N", "length:Q", alt.Tooltip("launches_saved:Q", format=",.1f"), "part:N",
+                     alt.Tooltip("ms:Q", format=",.3f")],
+        )
+        .properties(height=alt.Step(22))
+    )  # fmt: skip
+
+
 def kernel_changes_chart(changes: pd.DataFrame) -> AnyChart:
     """What explains the difference of two profiles (as `compare_kernels` returns); bars with their noise."""
     if changes.empty:

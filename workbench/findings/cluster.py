@@ -24,6 +24,7 @@ from workbench.analyses.kernels import (
     operator_ratios,
     short_kernels,
 )
+from workbench.analyses.operator_work import fusion_candidates, rank_work
 from workbench.analyses.step_trend import job_device_times
 from workbench.analyses.trace_steps import device_tables
 from workbench.findings import communication
@@ -78,7 +79,8 @@ def _kernel_causes(kernels: pd.DataFrame, steps: pd.DataFrame, stages: pd.DataFr
     return [
         *kernel_rules.find_slow_device(devices, stages, wall_us=wall_us),
         *kernel_rules.find_slow_op(ratios, devices, wall_us=wall_us),
-        *kernel_rules.find_small_ops(short_kernels(kernels), steps, kernel_totals(kernels)),
+        *kernel_rules.find_small_ops(short_kernels(kernels), steps, kernel_totals(kernels), fusion_candidates(kernels)),
+        *kernel_rules.find_more_work(rank_work(kernels, stages), wall_us=wall_us),
     ]
 
 

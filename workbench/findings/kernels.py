@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -16,6 +19,7 @@ ERRORS = 5.0  # standard errors: over 64 ranks and 100 operators a chance of 1 i
 SHORT_SHARE_LEAST = 0.5
 SHORT_PER_STEP_LEAST = 100
 LAUNCH_SHARE_WARNING = 0.03
+EXTRA_WORK_LEAST = 0.05  # of the peers' work: batches of a job differ by a few percent in length
 _SOURCE = (
     "same operator and shapes compared over ranks, medians over steps (workbench.analyses.kernels); thresholds ours"
 )
@@ -68,40 +72,76 @@ def find_slow_op(ratios: pd.DataFrame, devices: pd.DataFrame, *, wall_us: float)
         rank, cost_us = int(worst["rank_id"]), float(worst["cost_us"])
         if severity_of(cost_us, wall_us) == "info":
             continue
+        where = f"rank {rank}, {op_type}"
         found.append(
-            Finding(
-                cause="slow_op",
-                playbook="T2",
-                severity=severity_of(cost_us, wall_us),
-                confidence="high",
-                title=f"{op_type} takes {worst['beyond']:.2f} times as long on rank {rank} as on its peers, "
-                "with the same "
-                f"shapes: {cost_us / 1e3:.1f} ms per step.",
-                fix=f"Compare the build, attributes and memory format of {op_type} on rank {rank} with a "
-                "peer's, and run "
-                "it alone there.",
-                source=_SOURCE,
+            _finding(
+                "slow_op",
+                cost_us,
+                wall_us,
+                title=f"{op_type} takes {worst['beyond']:.2f} times as long on rank {rank} as on its peers, with the "
+                f"same shapes: {cost_us / 1e3:.1f} ms per step.",
+                fix=f"Compare the build, attributes and memory format of {op_type} on rank {rank} with a peer's, and "
+                "run it alone there.",
                 culprit=Culprit(rank=rank, op=str(op_type)),
-                saves_us_per_step=cost_us,
-                evidence=(
-                    Evidence(fact="time over the peers'", value=float(worst["beyond"]), unit="ratio", table="kernels",
-                             where=f"rank {rank}, {op_type}"),
-                    Evidence(fact="calls per step", value=float(worst["calls_per_step"]), table="kernels"),
-                    Evidence(fact="ranks on which it is slow", value=len(of_type), unit="ranks"),
-                ),
+                facts=[
+                    ("time over the peers'", float(worst["beyond"]), "ratio", where),
+                    ("calls per step", float(worst["calls_per_step"]), "", ""),
+                    ("ranks on which it is slow", len(of_type), "ranks", ""),
+                ],
                 rules_out=(RuledOut(cause="slow_rank", because="its other operators are as fast as its peers'"),),
             )
-        )  # fmt: skip
+        )
     return found
 
 
-def find_small_ops(short: pd.DataFrame, steps: pd.DataFrame, totals: pd.DataFrame) -> list[Finding]:
+def find_more_work(work: pd.DataFrame, *, wall_us: float) -> list[Finding]:
+    """The rank that has more to compute than its peers: other shapes or more calls, at their speed.
+
+    Args:
+        work: as `rank_work` returns.
+        wall_us: typical step of the job.
+    """
+    more = work[work["extra_share"] >= EXTRA_WORK_LEAST]
+    found = []
+    for row in more.head(1).to_dict("records"):
+        rank, extra_us = int(row["rank_id"]), float(row["extra_us"])
+        if severity_of(extra_us, wall_us) == "info":
+            continue
+        found.append(
+            _finding(
+                "slow_rank",
+                extra_us,
+                wall_us,
+                sub_cause="more_work",
+                title=f"Rank {rank} has {row['extra_share']:.0%} more to compute than its peers (mostly "
+                f"{row['op_type']}), at their speed: {extra_us / 1e3:.1f} ms per step.",
+                fix="Balance the work: batches of equal numbers of tokens per rank, layers or experts spread evenly.",
+                culprit=Culprit(rank=rank, op=str(row["op_type"])),
+                facts=[
+                    ("work at the peers' speed", float(row["work_us"]), "us per step", f"rank {rank}"),
+                    ("median work of its peers", float(row["peers_work_us"]), "us per step", ""),
+                    (f"of the difference {row['op_type']}", float(row["op_extra_us"]), "us per step", ""),
+                    ("calls per step", float(row["calls_per_step"]), "", f"rank {rank}"),
+                    ("calls per step of its peers", float(row["peers_calls_per_step"]), "", ""),
+                ],
+                rules_out=(
+                    RuledOut(cause="slow_op", because="calls with the same shapes are counted at the same time"),
+                ),
+            )
+        )
+    return found
+
+
+def find_small_ops(
+    short: pd.DataFrame, steps: pd.DataFrame, totals: pd.DataFrame, candidates: pd.DataFrame | None = None
+) -> list[Finding]:
     """The device waits for the host between many short kernels.
 
     Args:
         short: as `short_kernels` returns.
         steps: as `device_steps` returns.
         totals: as `kernel_totals` returns.
+        candidates: as `fusion_candidates` returns, or None.
     """
     many = short[(short["short_share"] >= SHORT_SHARE_LEAST) & (short["short_per_step"] >= SHORT_PER_STEP_LEAST)]
     gap = steps.groupby("rank_id")[["launch_gap_us", "wall_us"]].median()
@@ -112,70 +152,99 @@ def find_small_ops(short: pd.DataFrame, steps: pd.DataFrame, totals: pd.DataFram
     gap_us, wall_us = float(gap["launch_gap_us"].median()), float(gap["wall_us"].median())
     is_short = totals["short_share"] >= SHORT_SHARE_LEAST
     short_us = float(totals[is_short].groupby("rank_id")["total_us"].sum().median()) / float(row["steps"])
-    saves_us = gap_us + short_us
+    scope = None if pd.isna(row["scope"]) else str(row["scope"])
     return [
-        Finding(
-            cause="small_ops",
-            playbook="T2",
-            severity=severity_of(saves_us, wall_us),
-            confidence="high",
+        _finding(
+            "small_ops",
+            gap_us + short_us,
+            wall_us,
             title=f"{row['short_per_step']:,.0f} of {row['per_step']:,.0f} kernels per step run less than 10 us; the "
             f"device idles {gap_us / 1e3:.1f} ms ({gap_us / wall_us:.0%}) of each step between launches.",
             fix="Fuse or remove the small operators (graph mode with jit_level O1, a fused kernel, or precompute what "
-            f"does not change){'' if pd.isna(row['scope']) else ', first those in ' + str(row['scope'])}.",
+            f"does not change){'' if scope is None else ', first those in ' + scope}.",
             source="idle times below 1 ms between device tasks; thresholds ours",
-            culprit=Culprit(op=None if pd.isna(row["scope"]) else str(row["scope"])),
-            saves_us_per_step=saves_us,
-            evidence=(
-                Evidence(
-                    fact="share of kernels below 10 us", value=float(row["short_share"]), unit="share", table="kernels"
-                ),
-                Evidence(fact="launch gaps per step", value=gap_us, unit="us", table="kernels"),
-                Evidence(fact="time in the short kernels per step", value=short_us, unit="us", table="kernels"),
-            ),
+            culprit=Culprit(op=scope),
+            facts=[
+                ("share of kernels below 10 us", float(row["short_share"]), "share", ""),
+                ("launch gaps per step", gap_us, "us", ""),
+                ("time in the short kernels per step", short_us, "us", ""),
+                *_fusable(candidates),
+            ],
         )
     ]
 
 
-def _slow_rank(row: pd.Series, ranks: int, wall_us: float) -> Finding:
-    rank, ratio, cost_us = int(row["rank_id"]), float(row["ratio"]), float(row["excess_us_per_step"])
+def _fusable(candidates: pd.DataFrame | None) -> list[tuple[str, Any, str, str]]:
+    """Facts on the runs of small elementwise operators, led by the one that takes most time."""
+    if candidates is None or candidates.empty:
+        return []
+    top = candidates.iloc[0]
+    where = f"{top['scope']}: {top['operators']}"
+    return [
+        ("launches per step saved by fusing adjacent elementwise operators",
+         float(candidates["launches_saved"].sum()), "launches", ""),
+        ("time of the largest such runs, with gaps", float(top["total_us"] + top["gap_us"]), "us", where),
+    ]  # fmt: skip
+
+
+def _finding(
+    cause: str,
+    cost_us: float,
+    wall_us: float,
+    *,
+    facts: Sequence[tuple[str, Any, str, str]],
+    playbook: str = "T2",
+    source: str = _SOURCE,
+    **fields: Any,
+) -> Finding:
+    """A finding on operators: severity from its cost, evidence from facts of (fact, value, unit, where)."""
     return Finding(
-        cause="slow_rank",
-        sub_cause="device_slow",
-        playbook="T4",
+        cause=cause,
+        playbook=playbook,
         severity=severity_of(cost_us, wall_us),
         confidence="high",
+        source=source,
+        saves_us_per_step=cost_us,
+        evidence=tuple(Evidence(fact=f, value=v, unit=u, table="kernels", where=w) for f, v, u, w in facts),
+        **fields,
+    )
+
+
+def _slow_rank(row: pd.Series, ranks: int, wall_us: float) -> Finding:
+    rank, ratio, cost_us = int(row["rank_id"]), float(row["ratio"]), float(row["excess_us_per_step"])
+    return _finding(
+        "slow_rank",
+        cost_us,
+        wall_us,
+        playbook="T4",
+        sub_cause="device_slow",
         title=f"Rank {rank} computes {ratio:.2f} times as long as its peers, in all operators alike: "
         f"{cost_us / 1e3:.1f} ms per step that the others wait for.",
         fix=f"Look at clock, temperature and power of rank {rank}'s card (npu-smi info); try another card.",
-        source=_SOURCE,
         culprit=Culprit(rank=rank),
-        saves_us_per_step=cost_us,
-        evidence=(
-            Evidence(fact="time over the peers', median over operators", value=ratio, unit="ratio", table="kernels"),
-            Evidence(fact="share of its compute time that is slower", value=float(row["slow_share"]), unit="share"),
-            Evidence(fact="ranks compared", value=ranks, unit="ranks"),
-        ),
+        facts=[
+            ("time over the peers', median over operators", ratio, "ratio", ""),
+            ("share of its compute time that is slower", float(row["slow_share"]), "share", ""),
+            ("ranks compared", ranks, "ranks", ""),
+        ],
         rules_out=(RuledOut(cause="slow_op", because="all operators are slower by about the same factor"),),
     )
 
 
 def _slow_stage(stage: int, ranks: pd.DataFrame, wall_us: float) -> Finding:
     ratio, cost_us = float(np.median(ranks["ratio"])), float(np.median(ranks["excess_us_per_step"]))
-    return Finding(
-        cause="pipeline_bubble",
-        sub_cause="slow_stage",
+    return _finding(
+        "pipeline_bubble",
+        cost_us,
+        wall_us,
         playbook="T4",
-        severity=severity_of(cost_us, wall_us),
-        confidence="high",
+        sub_cause="slow_stage",
         title=f"All {len(ranks)} ranks of pipeline stage {stage} compute {ratio:.2f} times as long for the same work; "
         f"the other stages wait about {cost_us / 1e3:.1f} ms per step.",
         fix=f"Find what the ranks of stage {stage} share (host, power, clock setting), or give it fewer layers.",
-        source=_SOURCE,
         culprit=Culprit(stage=stage),
-        saves_us_per_step=cost_us,
-        evidence=(
-            Evidence(fact="time over the other stages'", value=ratio, unit="ratio", table="kernels"),
-            Evidence(fact="ranks of the stage", value=len(ranks), unit="ranks"),
-        ),
+        facts=[
+            ("time over the other stages'", ratio, "ratio", ""),
+            ("ranks of the stage", len(ranks), "ranks", ""),
+        ],
     )

@@ -97,6 +97,8 @@ def _estimated(finding: Finding, reason: str) -> Finding:
 def _scenario(finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any] | None:
     """The row of `what_if` that takes the finding's cause away."""
     who, one_rank = finding.culprit, {"rank_id": finding.culprit.rank}
+    if finding.sub_cause == "more_work":  # peers run other shapes: there is nothing to replay it with
+        return None
     if finding.cause == "slow_link":
         ends = re.fullmatch(r"(\d+)-(\d+)", who.link or "")  # numbers in a group are no ranks of the job
         return (
