@@ -63,6 +63,8 @@ def test_what_a_proven_cause_explains_is_told_and_not_claimed():
     assert second == proven
     unsure = finding("recompile", confidence="medium")
     assert join([symptom, unsure]) == [symptom, unsure]
+    spike, odd = finding("loss_spike", confidence="medium"), finding("bad_batch", confidence="medium")
+    assert [f.severity for f in join([spike, odd])] == ["info", "warning"]  # a word without a proof
     hint = finding("recompile", severity="info")
     assert join([symptom, hint]) == [symptom, hint]
 

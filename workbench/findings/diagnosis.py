@@ -22,6 +22,7 @@ from workbench.findings import (
     data_queues,
     evaluation,
     generation,
+    instability,
     interference,
     label_leak,
     layers,
@@ -83,6 +84,7 @@ TOPICS = (  # modules of rules
     step_growth,
     rank_waits,
     log_gaps,
+    instability,
 )
 RULES: tuple[Rule, ...] = tuple(rule for topic in TOPICS for rule in topic.RULES)
 

@@ -13,8 +13,9 @@ from workbench.findings.pricing import GAIN_OF_ITS_OWN
 EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "lr_schedule_error": ("loss_spike", "lr_too_high", "resume_state_lost"),
     "resume_state_lost": ("loss_spike", "lr_too_high"),
-    "lr_too_high": ("loss_spike", "no_gradient_clipping", "bad_batch"),
+    "lr_too_high": ("loss_spike", "bad_batch"),
     "no_gradient_clipping": ("loss_spike", "bad_batch"),
+    "loss_normalisation": ("loss_spike", "lr_too_high", "no_gradient_clipping"),
     "bad_batch": ("loss_spike",),
     "fp16_overflow": ("loss_spike",),
     "loss_not_finite": ("loss_spike",),
@@ -37,6 +38,7 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "data_mix_shift": ("subset_regression", "forgetting"),
 }  # fmt: skip
 APART_SHARE = 0.5  # of its gain: what a symptom keeps without its cause is less
+UNPROVEN = frozenset({"loss_spike", "step_time_drift", "subset_regression", "out_of_memory"})  # by name
 PLACED = frozenset({"fragmentation", "slow_rank", "rank_late", "memory_leak"})  # a symptom only at the same rank
 ONE_PER_PLACE = frozenset({"slow_rank"})  # a rank is slow once, whatever the reason
 GENERAL = ("busy_host",)  # a reason that stands for "not the device": any other is better known
@@ -49,8 +51,8 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
 
     Returns:
         In the order of the first of each: joined findings; a finding that a proven one explains (high confidence, at
-        warning or above) is of severity info and low confidence, and says by what. `none` stands only
-        where nothing is at warning or above.
+        warning or above; for the words of `UNPROVEN` medium is enough) is of severity info and low confidence, and
+        says by what. `none` stands only where nothing is at warning or above.
     """
     found: list[Finding] = []
     for finding in findings:
@@ -62,7 +64,7 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
     found = [_with_sub_cause(finding, found) for finding in found]
     if any(f.severity != "info" for f in found):
         found = [f for f in found if f.cause != "none"]
-    proven = [f for f in found if f.confidence == "high" and f.severity != "info"]
+    proven = [f for f in found if f.confidence != "low" and f.severity != "info"]
     return [_explained(finding, proven) for finding in found]
 
 
@@ -136,6 +138,8 @@ def _apart(cause: Finding, symptom: Finding) -> bool:
 
 def _explains(cause: Finding, symptom: Finding) -> bool:
     if symptom.cause not in EXPLAINS.get(cause.cause, ()):
+        return False
+    if cause.confidence != "high" and symptom.cause not in UNPROVEN:
         return False
     ranks = (cause.culprit.rank, symptom.culprit.rank)
     return symptom.cause not in PLACED or None in ranks or ranks[0] == ranks[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.instability import settled
 from workbench.analyses.training import MEMORY_BLOCKS, job_steps, level_at, memory_growth, spikes
 from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
 from workbench.findings.rule import Rule
@@ -50,9 +51,9 @@ def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
 
 
 def find_loss_spike(training_steps: pd.DataFrame) -> list[Finding]:
-    """One finding on the episodes in which the loss jumped up, led by the highest jump."""
+    """One finding on the episodes after the warm-up in which the loss jumped up, led by the highest jump."""
     job = job_steps(training_steps)
-    found = spikes(job, "loss")
+    found = settled(job, spikes(job, "loss"))
     found = found[
         np.isfinite(found["typical"].astype("float64"))
     ]  # without a finite level before it is no jump but a lost loss
