@@ -1,8 +1,8 @@
 """Evaluate one checkpoint in a process of its own: `python -m workbench.probes.evaluate RUN --checkpoint FILE`.
 
-Runs at low priority, so that a training on the same machine goes first. Exit status: 0 the evaluation is in the run's
-`evals/checkpoint.jsonl` and `eval_samples/`; 3 the checkpoint is damaged or does not fit (the last line of stderr says
-why); 2 another problem that the user can fix (the last line says which).
+Runs at low priority and on half of the cores, so that a training on the same machine goes first. Exit status: 0 the
+evaluation is in the run's `evals/checkpoint.jsonl` and `eval_samples/`; 3 the checkpoint is damaged or does not fit
+(the last line of stderr says why); 2 another problem that the user can fix (the last line says which).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,17 @@ EXIT_PROBLEM = 2
 LOW_PRIORITY = 10
 
 
-def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, task: str | None = None) -> str:
+def evaluate_checkpoint(
+    run_dir: Path, checkpoint: Path, *, step: int | None, task: str | None = None, threads: int | None = None
+) -> str:
     """Evaluate `checkpoint` with the run's task on every subset and record it; return the evaluation's id.
+
+    Args:
+        run_dir: the run.
+        checkpoint: file.
+        step: training step of the checkpoint.
+        task: package.module:function; by default what run.json names.
+        threads: most threads of an operator on CPU; by default MindSpore's own.
 
     Raises:
         CheckpointError: the checkpoint is damaged or does not fit the network.
@@ -36,6 +46,7 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
 
     from workbench.probes import evaluation
 
+    started_ns = time.time_ns()
     files = RunFiles(run_dir)
     info = read_run_info(files.run_json)
     plan: dict[str, Any] = dict(info.get("evaluation") or {})
@@ -47,6 +58,8 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
         )
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_device("CPU" if info.get("device_target") == "CPU" else str(info.get("device_target", "CPU")))
+    if threads is not None and ms.get_context("device_target") == "CPU":
+        ms.device_context.cpu.op_tuning.threads_num(threads)
     built = evaluation.load_task(str(name), plan.get("arguments") or {})
     evaluation.load_checkpoint(built.network, checkpoint)
     total = sum(len(samples) for samples in built.subsets.values())
@@ -55,6 +68,7 @@ def evaluate_checkpoint(run_dir: Path, checkpoint: Path, *, step: int | None, ta
             built, checkpoint=checkpoint.stem, step=step, progress=lambda _subset, done: bar.update(done)
         )
     protocol = evaluation.protocol_of(built, file=checkpoint, scored=scored, dataset_rebuilt=True, graph_rebuilt=True)
+    protocol |= {"started_ns": started_ns, "threads": threads, "niceness": os.nice(0)}
     return evaluation.write_evaluation(files, "checkpoint", scored, protocol)
 
 
@@ -116,15 +130,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--step", type=int, help="training step of the checkpoint")
     parser.add_argument("--task", help="package.module:function; default: what run.json names")
     parser.add_argument("--nice", type=int, default=LOW_PRIORITY, help="added to the process's niceness (default 10)")
+    half = max((os.cpu_count() or 2) // 2, 1)
+    parser.add_argument("--threads", type=int, default=half, help="most threads on CPU (default: half of the cores)")
     arguments = parser.parse_args(argv)
     run_dir, checkpoint = arguments.run.absolute(), arguments.checkpoint.absolute()
     os.nice(arguments.nice)
+    threads = max(arguments.threads, 1)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("GLOG_v", "3")
     import_from_here()
     with tempfile.TemporaryDirectory(prefix="workbench_evaluate_") as scratch:
         os.chdir(scratch)  # MindSpore leaves compiler output in the working directory
         try:
-            evaluate_checkpoint(run_dir, checkpoint, step=arguments.step, task=arguments.task)
+            evaluate_checkpoint(run_dir, checkpoint, step=arguments.step, task=arguments.task, threads=threads)
         except CheckpointError as error:
             print(" ".join(str(error).split()), file=sys.stderr)
             return EXIT_DAMAGED
