@@ -20,7 +20,7 @@ def shown(tmp_path_factory):
 
 
 def test_the_faults_of_the_data_set_are_named(shown):
-    verdict = shown["verdict.data_verdict(samples)"][0]["text/plain"]
+    verdict = shown["sections.verdict(tables)"][0]["text/plain"]
     # README of the sample: 14 of 335 usable samples repeat, 6 of 341 are empty, 2 of 343 lines are cut off
     assert f"{14 / 335:.1%} of the samples, {7 / 335:.1%} exactly); most in english" in verdict
     assert f"{6 / 341:.1%} of the samples of mix are empty; most in math ({6 / 120:.1%})" in verdict
@@ -31,5 +31,6 @@ def test_the_faults_of_the_data_set_are_named(shown):
 
 
 def test_the_drift_of_the_run_is_named(shown):
-    assert "The share of code goes from 30" in shown["wb.diagnose(run)"][0]["text/plain"]
+    last = list(shown.values())[-1]
+    assert "The share of code goes from 30" in last[0]["text/plain"]
     assert sum("image/svg+xml" in data for outputs in shown.values() for data in outputs) == 6
