@@ -29,7 +29,7 @@ SHOWN = ("data_mix_shift", "subset_regression", "forgetting", "tokenizer_special
 class Plan(NamedTuple):
     """One training; `subset` None leaves the mix alone."""
 
-    steps: int = 360
+    steps: int = 320
     subset: str | None = "arithmetic"
     seed: int = 1
     samples_per_subset: int = 24
@@ -59,7 +59,7 @@ def train(run: Path, plan: Plan) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_device("CPU")
     ms.set_seed(plan.seed)
-    config = ModelConfig(width=48, layers=2, heads=2, context_length=64)
+    config = ModelConfig(width=32, layers=2, heads=2, context_length=64)
     documents = load_documents(list(SUBSETS), limit_bytes=200_000)
     data = LabData(starved_from=(plan.subset, plan.onset) if plan.subset else None)
     batch_size = 16

@@ -77,7 +77,7 @@ READINGS: tuple[CrossReading, ...] = (
 def signal_blocks(training_steps: pd.DataFrame) -> pd.DataFrame:
     """The state of every signal in blocks of steps.
 
-    Loss and gradient norm are up in a block, the first one (warm-up) excepted, that holds a spike of theirs
+    The first block (warm-up) is level. Loss and gradient norm are up in a block that holds a spike of theirs
     (`analyses.training.spikes`); the others are
     up or down where the block's median leaves the median of all blocks by `LEVEL_SHARE` and `LEVEL_SIGMAS` robust
     deviations of the blocks. Waiting and callbacks count as up only if they grew by `WAIT_SHARE` of what the whole
@@ -107,6 +107,7 @@ def signal_blocks(training_steps: pd.DataFrame) -> pd.DataFrame:
         jumps = set(_jump_blocks(job, column, block)) if signal in ("training_loss", "gradient_norm") else None
         typical = float(levels.median())
         states = _states(levels, jumps)
+        states.iloc[0] = "level"  # the warm-up, in which everything moves
         rows += [(ends["min"][b], ends["max"][b], signal, float(levels[b]), typical, states[b]) for b in levels.index]
     return pd.DataFrame(rows, columns=columns)
 
@@ -145,8 +146,7 @@ def _jump_blocks(job: pd.DataFrame, column: str, block: np.ndarray) -> list[int]
 
 def _states(levels: pd.Series, jumps: set[int] | None) -> pd.Series:
     if jumps is not None:
-        warm_up = levels.index[0]  # everything moves there
-        return pd.Series(["up" if b in jumps and b != warm_up else "level" for b in levels.index], index=levels.index)
+        return pd.Series(["up" if b in jumps else "level" for b in levels.index], index=levels.index)
     typical, spread = levels.median(), mad(levels) * MAD_TO_SIGMA
     off = levels - typical
     left = (off.abs() > LEVEL_SHARE * abs(typical)) & (off.abs() > LEVEL_SIGMAS * spread)

@@ -7,13 +7,8 @@ import pandas as pd
 
 from workbench.charts.theme import BLUE, GREEN, GREY, QUIET, RED, AnyChart
 from workbench.errors import UnknownParameterError
+from workbench.metrics import evaluation_title
 
-METRIC_TITLES = {
-    "loss": "loss (nats per token)",
-    "perplexity": "perplexity",
-    "bits_per_byte": "bits per byte",
-    "next_token_accuracy": "next-token accuracy (share)",
-}
 VERDICT_COLOURS = {"better": GREEN, "within noise": GREY, "worse": RED, "not testable": "#b8bec6"}
 
 
@@ -33,7 +28,7 @@ def subset_chart(evals: pd.DataFrame, metric: str = "loss", *, highlight: str | 
         raise UnknownParameterError(
             f"There is no value of metric {metric!r}.", fix=f"use one of {sorted(evals['metric'].unique())}"
         )
-    title = METRIC_TITLES.get(metric, metric)
+    title = evaluation_title(metric)
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False))
     base = alt.Chart(shown).encode(x=alt.X("step:Q", title="step", scale=alt.Scale(nice=False, padding=12)))
     colour = alt.Color("subset:N", title="subset")
@@ -58,7 +53,7 @@ def changes_chart(changes: pd.DataFrame, *, metric: str = "loss") -> AnyChart:
         changes: reference, subset, change, low, high, p_holm, verdict (a key of `VERDICT_COLOURS`).
         metric: the metric that changed.
     """
-    title = METRIC_TITLES.get(metric, metric)
+    title = evaluation_title(metric)
     words = [w for w in VERDICT_COLOURS if w in set(changes["verdict"])]
     scale = alt.Scale(domain=words, range=[VERDICT_COLOURS[w] for w in words])
     columns = ["reference", "subset", "change", "low", "high", "p_holm", "verdict"]
