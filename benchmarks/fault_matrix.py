@@ -122,7 +122,7 @@ def as_markdown(lines: list[dict[str, Any]]) -> str:
     """The confusion matrix, the gains, pairs, and all that was wrong, as a section of the docs."""
     table = as_table(lines)
     one, weak, pairs = (table[table["series"].isin(names)] for names in (("single", "healthy"), ("weak",), ("pairs",)))
-    parts = [_matrix(one)]
+    parts = [_matrix(one), ""]
     parts += [_said(one, size, of_size) for size, of_size in one.groupby("ranks")]
     parts.append("\n" + _gains(one[one["fault"] != "healthy"]))
     if len(weak):
@@ -144,7 +144,8 @@ def _said(one: pd.DataFrame, size: object, of_size: pd.DataFrame) -> str:
     seeds = ", ".join(map(str, sorted(faults["seed"].unique())))
     return (
         f"- {size} ranks, seeds {seeds}: {int(faults['is_first'].sum())} of {len(faults)} faults named first, place "
-        f"and steps included; {int((~healthy['is_first']).sum())} false alarms on {len(healthy)} healthy clusters; "
+        f"and steps included ({int(faults['is_free'].sum())} cost less than {FREE_SHARE:.0%} of the step, where healthy is "
+        f"right too); {int((~healthy['is_first']).sum())} false alarms on {len(healthy)} healthy clusters; "
         f"diagnosis {of_size['seconds'].median():.1f} s (median), {of_size['seconds'].max():.1f} s (longest)."
     )
 
