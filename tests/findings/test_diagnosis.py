@@ -114,6 +114,7 @@ def test_rank_is_severity_then_gain_then_confidence():
     order = [
         finding(severity="critical"),
         finding(severity="critical", saves_us_per_step=99.0),
+        finding(cause="bad_batch"),
         finding(saves_us_per_step=20.0),
         finding(saves_us_per_step=10.0),
         finding(confidence="medium"),

@@ -42,7 +42,8 @@ from workbench.findings import (
     version_change,
 )
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
-from workbench.findings.joining import join
+from workbench.findings.joining import UNPROVEN, join
+from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
 from workbench.findings.telemetry import with_physical_reasons
@@ -51,6 +52,7 @@ from workbench.run import Run, open_run
 __all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
 SCHEMA = 1
+COSTS_THE_RUN = frozenset((*PLAYBOOKS["T1"].causes, *PLAYBOOKS["T5"].causes)) - UNPROVEN
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
 COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
@@ -161,11 +163,13 @@ def diagnosis_schema() -> dict[str, Any]:
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Findings by severity, then by what their fix gives back, then by confidence.
 
-    Critical ones that have no price in time (a lost loss, a failed allocation) come first: they cost the whole run.
+    Critical ones that have no price in time (a lost loss, a failed allocation) come first, and at each severity known
+    defects of the training itself: they cost the run, where the others cost time.
     """
 
     def key(finding: Finding) -> tuple[int, float, int]:
-        priceless = math.inf if finding.severity == "critical" else 0.0
+        costs_run = finding.severity == "critical" or (finding.cause in COSTS_THE_RUN and finding.confidence != "low")
+        priceless = math.inf if costs_run else 0.0
         saves = priceless if finding.saves_us_per_step is None else finding.saves_us_per_step
         return SEVERITIES.index(finding.severity), -saves, CONFIDENCES.index(finding.confidence)
 

@@ -111,7 +111,7 @@ def find_fp16_overflow(training_steps: pd.DataFrame) -> list[Finding]:
             fix="Use bfloat16, or keep the layers that overflow (softmax, normalisation, loss) in float32; look at the "
             "largest gradient/parameter ratio per group for where it starts.",
             source="Micikevicius et al., Mixed Precision Training, ICLR 2018; threshold ours",
-            steps=_steps(hit),
+            steps=_steps(job.loc[job["overflow"].fillna(False).astype(bool), "step"]),
             evidence=(
                 Evidence(fact="share of steps with overflow", value=share, unit="share", table="training_steps"),
                 Evidence(fact="loss scale at the end", value=scale, table="training_steps"),
