@@ -99,6 +99,18 @@ def test_receives_that_the_file_states_are_the_wait_for_a_stage_where_none_is_me
     assert row["wall_us"] == pytest.approx(13.8 + 164.5)
 
 
+def test_marks_of_data_waits_need_tasks_that_show_idle_time():
+    marks = pd.DataFrame({"rank_id": [0], "kind": "data_wait", "start_ns": [BASE_NS + 1_400_000], "duration_us": 900.0})
+    assert device_steps(kernels=TASKS, events=marks).iloc[1]["data_wait_us"] == 900
+    written = pd.DataFrame(
+        {"rank_id": [0], "window": 0, "step": 1, "computing_us": 10.0, "free_us": 0.0, "preparing_us": 80.0,
+         "communication_not_overlapped_us": 5.0}
+    )  # fmt: skip
+    totals = pd.DataFrame({"rank_id": [0], "level": "dataset", "name": "Pipeline::GetNext", "total_us": 50.0})
+    row = device_steps(step_time=written, host_ops=totals, events=marks).iloc[0]
+    assert row["data_wait_us"] == 50  # the mean of GetNext: when the device idled is not known
+
+
 def test_bubble_of_a_stage_is_the_median_over_its_ranks():
     steps = device_steps(kernels=TASKS, collectives=MOVES).assign(pipeline_wait_us=[10.0, 20.0, 60.0, 80.0])
     bubbles = stage_bubbles(steps, pd.DataFrame({"rank_id": [0, 1], "stage": [0, 1]})).set_index("stage")

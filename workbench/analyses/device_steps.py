@@ -69,7 +69,8 @@ def device_steps(
     if steps.empty:
         return pd.DataFrame(columns=_COLUMNS)
     mean_wait = steps["rank_id"].map(_data_wait(host_ops, steps)).fillna(0.0).clip(upper=steps["leading_us"])
-    steps["data_wait_us"] = steps["data_wait_us"].where(steps["rank_id"].isin(_marked_ranks(events)), mean_wait)
+    seen = steps["rank_id"].isin(_marked_ranks(events)) & steps["data_wait_us"].notna()
+    steps["data_wait_us"] = steps["data_wait_us"].where(seen, mean_wait)
     left = steps["exposed_us"].clip(lower=0.0)
     for part in EXPOSED_PARTS:
         steps[part] = steps[part].fillna(0.0).clip(lower=0.0, upper=left)
@@ -158,7 +159,7 @@ def _written(step_time: pd.DataFrame | None, measured: pd.DataFrame, *, computes
         received_us=rows["communication_not_overlapped_us"] - rows["communication_not_overlapped_exclude_receive_us"],
     )
     if not computes:
-        measured = measured.assign(launch_gap_us=0.0, leading_us=0.0)
+        measured = measured.assign(launch_gap_us=0.0, leading_us=0.0, data_wait_us=np.nan)
     splits = measured[[*_KEY, "leading_us", *EXPOSED_PARTS, *FREE_PARTS]]
     joined = given.merge(splits, on=_KEY, how="left")
     joined["leading_us"] = joined["preparing_us"].fillna(joined["leading_us"]).fillna(0.0)
