@@ -8,6 +8,7 @@ import pandas as pd
 from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart
 
 SHOWN = 15
+WIDTH, NARROW = 600, 440  # of the plot: names of operators, and of runs of them, stand beside it within 1280 px
 CELLS_MOST = 2000  # a heat map of 64 ranks keeps its 30 largest operators
 LABEL_RATIO = 1.03
 RATIO = alt.Color(
@@ -32,7 +33,7 @@ def operator_totals_chart(totals: pd.DataFrame) -> AnyChart:
             tooltip=["op_type:N", alt.Tooltip("share:Q", format=".2%"), alt.Tooltip("count:Q", format=",.0f"),
                      alt.Tooltip("total_us:Q", format=",.0f")],
         )
-        .properties(height=alt.Step(20))
+        .properties(width=WIDTH, height=alt.Step(20))
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def operator_rank_chart(ratios: pd.DataFrame) -> AnyChart:
     tiles = base.mark_rect().encode(color=RATIO, tooltip=tooltip)
     words = base.transform_filter(alt.datum.ratio > LABEL_RATIO).mark_text(fontSize=11)
     return alt.layer(tiles, words.encode(text=alt.Text("ratio:Q", format=".2f"))).properties(
-        title=title, height=alt.Step(20)
+        title=title, width=WIDTH, height=alt.Step(20)
     )
 
 
@@ -78,7 +79,7 @@ def fusion_chart(candidates: pd.DataFrame) -> AnyChart:
             tooltip=["scope:N", "length:Q", alt.Tooltip("launches_saved:Q", format=",.1f"), "part:N",
                      alt.Tooltip("ms:Q", format=",.3f")],
         )
-        .properties(height=alt.Step(22))
+        .properties(width=NARROW, height=alt.Step(22))
     )  # fmt: skip
 
 
@@ -101,4 +102,4 @@ def kernel_changes_chart(changes: pd.DataFrame) -> AnyChart:
         .encode(x, y, color=colour, tooltip=["op_type:N", alt.Tooltip("ms:Q", format=",.3f")])
     )
     whiskers = alt.Chart(largest).mark_rule().encode(alt.X("low:Q", title=words), alt.X2("high:Q"), y)
-    return alt.layer(bars, whiskers).properties(title="What changed", height=alt.Step(20))
+    return alt.layer(bars, whiskers).properties(title="What changed", width=WIDTH, height=alt.Step(20))
