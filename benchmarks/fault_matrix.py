@@ -144,7 +144,7 @@ def _said(one: pd.DataFrame, size: object, of_size: pd.DataFrame) -> str:
     seeds = ", ".join(map(str, sorted(faults["seed"].unique())))
     return (
         f"- {size} ranks, seeds {seeds}: {int(faults['is_first'].sum())} of {len(faults)} faults named first, place "
-        f"and steps included ({int(faults['is_free'].sum())} cost less than {FREE_SHARE:.0%} of the step, where healthy is "
+        f"and steps included ({int(faults['is_free'].sum())} cost less than {FREE_SHARE:.0%} of the step: healthy is "
         f"right too); {int((~healthy['is_first']).sum())} false alarms on {len(healthy)} healthy clusters; "
         f"diagnosis {of_size['seconds'].median():.1f} s (median), {of_size['seconds'].max():.1f} s (longest)."
     )
