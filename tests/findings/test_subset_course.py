@@ -105,7 +105,7 @@ def used_samples(onset, *, steps=400, batch=16, seed=0):
                          "sample": random.integers(0, 10**6, steps * batch), "subset": drawn.ravel()})  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(8))  # in some of them the other subsets' drifts begin a window later
 def test_the_samples_that_were_used_explain_a_drop_as_a_plan_does(seed):
     frame = documents(8, shift=[0, 0, 0, 0, 0.1, 0.3, 0.4, 0.5], seed=seed)
     found = find_subset_drops({"eval_samples": frame, "sample_ids": used_samples(201, seed=seed)})

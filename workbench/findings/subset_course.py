@@ -210,7 +210,8 @@ def _mix_changes_at(row: dict, tables: Tables) -> tuple[pd.DataFrame, str]:
     if len(here) or "sample_ids" not in tables:
         return here, "data_mix"
     used = recorded_mix_changes(tables["sample_ids"], row["subset"])
-    return mix_change_at(used, first_step=row["earliest_step"], last_step=row["first_bad_step"] + every), "sample_ids"
+    near = used["step"].between(row["earliest_step"], row["first_bad_step"] + every)
+    return used[near], "sample_ids"  # each drift has an onset of its own, a window apart
 
 
 def _length(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation | None:
