@@ -40,7 +40,7 @@ def layer_heatmap(course: pd.DataFrame, *, measure: str = "spread") -> AnyChart:
 
 def _colour(shown: pd.Series, measure: str) -> alt.Color:
     """Factors on a logarithmic scale around 1, differences on a linear one around 0."""
-    legend = alt.Legend(orient="right", format=".2~g")
+    legend = alt.Legend(format=".2~g", gradientLength=240)
     if measure in FACTORS:
         end = float(2**MOST_LOG2)
         scale = alt.Scale(scheme="blueorange", type="log", domain=[1 / end, end], domainMid=1, clamp=True)
@@ -89,7 +89,9 @@ def position_heatmap(profile: pd.DataFrame) -> AnyChart:
         .encode(
             x=alt.X("positions:N", title="token positions", sort=order, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("layer:N", title=None, sort=_in_order(profile)),
-            color=alt.Color("factor:Q", title="factor", legend=alt.Legend(orient="right", format=".2~g"), scale=scale),
+            color=alt.Color(
+                "factor:Q", title="factor", legend=alt.Legend(format=".2~g", gradientLength=240), scale=scale
+            ),
             tooltip=["layer:N", "positions:N", *numbers],
         )
         .properties(height=alt.Step(15))
