@@ -88,7 +88,7 @@ def test_samples_that_do_not_fit_are_set_aside_with_their_reason(tmp_path):
         {"text": "a", "n": 1, "ids": [1], "new": 1},
     ]
     source = write_lines(tmp_path / "a.jsonl", [*good, *bad, "not json\n"])
-    fields = fields_from_words(["text", "n:int64", "ids:int64 array"])
+    fields = fields_from_words(["text", "n:int64", "ids:int64-array"])
     state = convert(source, tmp_path / "out", fields=fields)
     reasons = [json.loads(line) for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
     assert [r["place"] for r in reasons] == [*range(31, 39), 40]

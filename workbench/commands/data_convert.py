@@ -15,7 +15,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", help="encoding of the files (default: UTF-8, or UTF-16 where the file shows it)")
     parser.add_argument(
         "--field", action="append", default=[], metavar="NAME[:KIND]",
-        help="a field of the shards, repeated for each; kinds: string, int64, float64, 'int64 array', ... "
+        help="a field of the shards, repeated for each; kinds: string, int64, float64, int64-array, ... "
         "(default: inferred from the first samples)",
     )  # fmt: skip
     parser.add_argument("--shard-mb", type=int, default=128, help="about how large a shard becomes (default: 128)")
@@ -50,7 +50,7 @@ SUBCOMMANDS = (
         summary="JSON, JSON Lines, CSV or text to MindRecord shards; goes on after a kill, sets bad lines aside",
         examples=(
             "workbench data convert corpus.jsonl corpus_mindrecord",
-            "workbench data convert corpus/ out --field text --field 'tokens:int32 array'",
+            "workbench data convert corpus/ out --field text --field tokens:int32-array",
         ),
         add_arguments=_add_convert,
         run=run_convert,

@@ -86,16 +86,16 @@ def infer_fields(samples: Iterable[Mapping[str, Any]], *, numbers_as_text: bool 
 
 
 def fields_from_words(words: Sequence[str]) -> tuple[Field, ...]:
-    """Fields given as `name:kind` (or `name`, then text).
+    """Fields given as `name:kind` (or `name`, then text); kinds of arrays may be written with a hyphen.
 
     Raises:
         UnknownParameterError: unknown kind.
     """
-    pairs = [word.partition(":") for word in words]
-    if unknown := sorted({kind for _, _, kind in pairs if kind and kind not in KINDS}):
+    pairs = [(name, kind.replace("-", " ")) for name, _, kind in (word.partition(":") for word in words)]
+    if unknown := sorted({kind for _, kind in pairs if kind and kind not in KINDS}):
         raise UnknownParameterError(f"There is no kind of field {unknown}.", fix=f"use one of {', '.join(KINDS)}")
-    names = _field_names([name for name, _, _ in pairs])
-    return tuple(Field(name=names[n], source=n, kind=kind or "string") for n, _, kind in pairs)
+    names = _field_names([name for name, _ in pairs])
+    return tuple(Field(name=names[n], source=n, kind=kind or "string") for n, kind in pairs)
 
 
 def mindrecord_schema(fields: Sequence[Field]) -> dict[str, dict[str, object]]:
