@@ -30,7 +30,7 @@ from workbench.errors import UnknownParameterError
 from workbench.probes.callback_timer import CallbackTimer, record_calls
 from workbench.probes.data_profile import PipelineProfiler
 from workbench.probes.profile_capture import ProfileWindow
-from workbench.probes.recorder_options import batch_parts, evaluation_plan, first_shape, flat_config, step_range
+from workbench.probes.recorder_options import batch_parts, first_shape, run_info, step_range
 from workbench.probes.run_writer import RunWriter
 from workbench.probes.sample_columns import SampleColumns
 from workbench.probes.signals import (
@@ -109,17 +109,11 @@ class Recorder(Callback):
         super().__init__()
         rank_id, world_size = job_place()
         self.writer = RunWriter(run_dir, rank_id=rank_id, world_size=world_size)
-        self._info: dict[str, object] = {
-            "config": flat_config(config or {}),
-            "seeds": dict(seeds or {}),
-            "data_fingerprint": data_fingerprint,
-            "tags": list(tags),
-            "checkpoint_dir": checkpoint_dir,
-            "evaluation": evaluation_plan(evaluation),
-            "steps_total": steps_total,
-            **({"sampling_weights": dict(samples.weights)} if samples and samples.weights else {}),
-        }
-        self._samples = samples
+        self._info = run_info(
+            config=config, seeds=seeds, data_fingerprint=data_fingerprint, tags=tags, checkpoint_dir=checkpoint_dir,
+            evaluation=evaluation, steps_total=steps_total, weights=samples.weights if samples else None,
+        )  # fmt: skip
+        self._samples, self._profile_data = samples, profile_data
         self._window = ProfileWindow(self.writer, *step_range(profile_steps)) if profile_steps else None
         self._profile_data = profile_data
         self._telemetry = recorder_telemetry(self.writer.files.telemetry, rank_id, on=telemetry)

@@ -50,6 +50,34 @@ def flat_config(config: object) -> dict[str, object]:
     return flatten(config)
 
 
+def run_info(
+    *,
+    config: object,
+    seeds: Mapping[str, int] | None,
+    data_fingerprint: str | None,
+    tags: Sequence[str],
+    checkpoint_dir: str,
+    evaluation: object,
+    steps_total: int | None,
+    weights: Mapping[str, float] | None,
+) -> dict[str, object]:
+    """What the user says of the run, as run.json keeps it; the intended sampling weights only where there are any.
+
+    Raises:
+        UnknownParameterError: the configuration is no dictionary, or the evaluation names no task.
+    """
+    info: dict[str, object] = {
+        "config": flat_config(config or {}),
+        "seeds": dict(seeds or {}),
+        "data_fingerprint": data_fingerprint,
+        "tags": list(tags),
+        "checkpoint_dir": checkpoint_dir,
+        "evaluation": evaluation_plan(evaluation),
+        "steps_total": steps_total,
+    }
+    return info | ({"sampling_weights": dict(weights)} if weights else {})
+
+
 def step_range(steps: object) -> tuple[int, int]:
     """First and last step of a profile window, both included.
 
