@@ -1,7 +1,7 @@
 import pandas as pd
 
 from tests.analyses.pipeline_tables import batches, chain, profiled, service
-from workbench.analyses.data_pipeline import batch_waits, bottleneck, pipeline_operators
+from workbench.analyses.data_pipeline import batch_waits, bottleneck, pipeline_operators, wait_curve
 from workbench.analyses.pipeline_rates import Machine, Setting, operator_times
 from workbench.analyses.pipeline_tuning import predict
 from workbench.charts.data_pipeline import (
@@ -32,7 +32,7 @@ def test_operators_stand_sources_first_and_the_culprit_is_marked():
 
 
 def test_waits_are_in_milliseconds():
-    assert set(data(batch_waits_chart(TAKEN)).wait_ms) == {30.0}
+    assert set(data(batch_waits_chart(wait_curve(TAKEN))).wait_ms) == {30.0}
 
 
 def test_predictions_stand_beside_what_was_measured():
@@ -52,5 +52,5 @@ def test_operator_times_name_workers_and_processes():
 
 def test_without_rows_a_chart_says_so():
     assert "nothing" in str(operators_chart(pipeline_operators(OPS.iloc[:0]), pd.DataFrame()).to_dict())
-    assert "nothing" in str(batch_waits_chart(TAKEN.iloc[:0]).to_dict())
+    assert "nothing" in str(batch_waits_chart(wait_curve(TAKEN.iloc[:0])).to_dict())
     assert "nothing" in str(predictions_chart(pd.DataFrame()).to_dict())

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.downsample import downsample
 from workbench.tables import DATA_BATCHES, DATA_OPS, DATA_QUEUE_SAMPLES
 
 WAIT_SHARE_LEAST = 0.05  # of the time between batches: below it, the pipeline keeps up
@@ -84,6 +85,25 @@ def batch_waits(data_batches: pd.DataFrame) -> pd.DataFrame:
         "rank_id", "batches", "wait_share", "mean_wait_us", "median_wait_us", "period_us", "empty_share",
     ]  # fmt: skip
     return pd.DataFrame(made, columns=columns)
+
+
+def wait_curve(data_batches: pd.DataFrame, *, rank_id: int | None = None) -> pd.DataFrame:
+    """Waits of one rank's batches for a chart: as many rows as fit, extremes kept.
+
+    Args:
+        data_batches: table `data_batches`.
+        rank_id: rank, the first one by default.
+
+    Returns:
+        batch, wait_us (how long the caller waited, the first batch included), queue_size.
+    """
+    rows = DATA_BATCHES.check(data_batches).dropna(subset=["pipeline_us"])
+    if rows.empty:
+        return pd.DataFrame(columns=["batch", "wait_us", "queue_size"])
+    mine = rows[rows["rank_id"] == (rows["rank_id"].iloc[0] if rank_id is None else rank_id)].sort_values("batch")
+    curve = mine.assign(step=mine["batch"].astype("int64"), wait_us=mine["pipeline_us"])
+    few = downsample(curve[["step", "wait_us", "queue_size"]], ["wait_us"])
+    return few.rename(columns={"step": "batch"}).reset_index(drop=True)
 
 
 def pipeline_operators(

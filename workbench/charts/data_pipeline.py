@@ -5,7 +5,6 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.analyses.downsample import downsample
 from workbench.charts.theme import BLUE, GREY, INK, ORANGE, QUIET, RED, AnyChart, empty_chart
 
 ROW_HEIGHT = 44
@@ -54,31 +53,27 @@ def operators_chart(operators: pd.DataFrame, found: pd.DataFrame, *, rank_id: in
     return alt.layer(bars, words).properties(height=ROW_HEIGHT * len(rows), title=title)
 
 
-def batch_waits_chart(data_batches: pd.DataFrame, *, rank_id: int | None = None) -> AnyChart | alt.VConcatChart:
+def batch_waits_chart(curve: pd.DataFrame) -> AnyChart | alt.VConcatChart:
     """How long training waited for each batch, and how many batches were ready when it was taken.
 
     Args:
-        data_batches: table `data_batches`.
-        rank_id: rank to show, the first one by default.
+        curve: as `workbench.analyses.data_pipeline.wait_curve` returns.
     """
-    rows = data_batches.dropna(subset=["batch"])
-    if rows.empty:
+    if curve.empty:
         return empty_chart("Wait for each batch")
-    rank = int(rows["rank_id"].iloc[0]) if rank_id is None else rank_id
-    rows = rows[rows["rank_id"] == rank].sort_values("batch")
-    rows = rows.assign(step=rows["batch"].astype("int64"), wait_ms=rows["pipeline_us"].astype("float64") / 1e3)
-    few = downsample(rows[["step", "wait_ms", "queue_size"]], ["wait_ms"])
-    x = alt.X("step:Q", title="batch")
+    few = curve.assign(wait_ms=curve["wait_us"] / 1e3)[["batch", "wait_ms", "queue_size"]]
+    x = alt.X("batch:Q", title="batch")
+    tips = ["batch:Q", alt.Tooltip("wait_ms:Q", format=".1f"), "queue_size:Q"]
     waits = (
         alt.Chart(few, title="Wait for each batch")
         .mark_bar(color=ORANGE, width=2)
-        .encode(x=x, y=alt.Y("wait_ms:Q", title="wait, ms"), tooltip=["step:Q", alt.Tooltip("wait_ms:Q", format=".1f")])
+        .encode(x=x, y=alt.Y("wait_ms:Q", title="wait, ms"), tooltip=tips)
         .properties(height=130)
     )
     queue = (
         alt.Chart(few, title="Batches ready when it was taken")
         .mark_line(color=BLUE)
-        .encode(x=x, y=alt.Y("queue_size:Q", title="batches"))
+        .encode(x=x, y=alt.Y("queue_size:Q", title="batches"), tooltip=tips)
         .properties(height=110)
     )
     return alt.vconcat(waits, queue)

@@ -163,7 +163,7 @@ def _slow_generator(scale: float) -> Made:
 
 
 def _busy_generator(scale: float) -> Made:
-    work = partial(_for_index, spin, 0.0015 * scale)
+    work = partial(_for_index, sort_rounds, max(2, round(2 * scale)))
     return _source(work).batch(8, num_parallel_workers=1), 4_000 * scale, "Generator", "cpu", 16
 
 

@@ -14,6 +14,7 @@ import ipywidgets
 import pandas as pd
 import traitlets
 
+from workbench.analyses.data_pipeline import wait_curve
 from workbench.analyses.pipeline_rates import Machine, Setting, operator_times
 from workbench.analyses.pipeline_tuning import predict, recommend
 from workbench.charts.data_pipeline import (
@@ -59,7 +60,7 @@ class DataPipelineView(ipywidgets.VBox):
         verdict.show(Text(str(sentence), quiet=False))
         graph.show(operators_chart(self.operators, self.found, rank_id=self.rank_id))
         if "data_batches" in self.tables:
-            waits.show(batch_waits_chart(self.tables["data_batches"], rank_id=self.rank_id))
+            waits.show(batch_waits_chart(wait_curve(self.tables["data_batches"], rank_id=self.rank_id)))
 
 
 class PipelineTuner(ipywidgets.VBox):
