@@ -581,6 +581,12 @@ EVAL_SAMPLES = Table(
         Column("scored_bytes", "float64", "bytes that those tokens stand for"),
         Column("loss_nats", "float64", "sum of the losses of the scored tokens", required=True),
         Column("correct_tokens", "float64", "scored tokens that were the most likely one"),
+        Column(
+            "position_losses",
+            "string",
+            "loss and scored tokens by place in the sample: JSON, [last position, nats, tokens] per bin of places that "
+            "ends at a power of two",
+        ),
         Column("preview", "string", "beginning of the sample"),
     ),
     fix=EVALS.fix,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
+from workbench.analyses.position_loss import FIRST_POSITIONS
 from workbench.errors import UnknownParameterError
 from workbench.probes.corpus import Sample
 from workbench.probes.language_model import IGNORED_TARGET, TokenScores
@@ -115,7 +117,8 @@ class Scorer:
         targets = np.stack([s.targets for s in filled])
         loss, correct = self._call(np.stack([s.tokens for s in filled]), targets)
         scored = targets >= 0
-        losses = np.where(scored, loss.asnumpy().astype(np.float64), 0.0).sum(1)
+        by_token = np.where(scored, loss.asnumpy().astype(np.float64), 0.0)
+        losses = by_token.sum(1)
         hits = (correct.asnumpy() & scored).sum(1)
         for k, sample in enumerate(batch):
             yield {
@@ -127,6 +130,7 @@ class Scorer:
                 "scored_bytes": sample.scored_bytes,
                 "loss_nats": float(losses[k]),
                 "correct_tokens": int(hits[k]),
+                "position_losses": position_losses(by_token[k], scored[k]),
                 "preview": sample.preview,
             }
 
@@ -141,6 +145,24 @@ class Scorer:
             if was_training:
                 self.network.set_train(True)
         return loss, correct
+
+
+def position_losses(by_token: np.ndarray, scored: np.ndarray) -> str | None:
+    """Losses of one sample summed in bins of places that end at powers of two, for column `position_losses`.
+
+    Args:
+        by_token: loss per target, nats; 0 where it is not scored. Without an order of places (not one-dimensional, or a
+            single target) there is nothing to tell.
+        scored: which targets are scored.
+    """
+    if by_token.ndim != 1 or len(by_token) < 2:
+        return None
+    ends = [FIRST_POSITIONS]
+    while ends[-1] < len(by_token):
+        ends.append(2 * ends[-1])
+    parts = [(end, by_token[start:end], scored[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    rows = [[end, round(float(losses.sum()), 6), int(known.sum())] for end, losses, known in parts if known.any()]
+    return json.dumps(rows, separators=(",", ":"))
 
 
 def _form(sample: Sample) -> object:
