@@ -1,9 +1,9 @@
 """What inline evaluation costs a real training, with its controller on and off, at the same initial interval.
 
-    python benchmarks/inline_cost.py [--steps 900] [--every 10] [--write docs/inline_evaluation.md]
+    python benchmarks/inline_cost.py [--steps 1000] [--every 10] [--write docs/inline_evaluation.md]
 
-Trains the rehearsal model (graph mode, CPU) once per setting, in a process of its own, and reads the cost back from the
-run's events: evaluation seconds (compiling and writing included) over training seconds (evaluation left out).
+Trains a small rehearsal model (graph mode, CPU) once per setting, in a process of its own, and reads the cost back from
+the run's events: evaluation seconds (compiling and writing included) over training seconds (evaluation left out).
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ def child(folder: Path, arguments: argparse.Namespace) -> None:
     os.environ.setdefault("GLOG_v", "4")
     import mindspore as ms
 
+    from workbench.probes.language_model import ModelConfig
     from workbench.probes.rehearsal import RehearsalConfig, train
 
     ms.set_device("CPU")
     config = RehearsalConfig(
         steps=arguments.steps,
+        batch_size=32,
+        model=ModelConfig(width=64, layers=1, context_length=64),
+        inline_samples_per_subset=8,
+        text_bytes=200_000,
         checkpoints=1,
         profile_steps=None,
         inline_every=arguments.every,
@@ -45,6 +50,7 @@ def measured(setting: str, arguments: argparse.Namespace) -> dict[str, object]:
     from workbench.run import open_run
 
     with tempfile.TemporaryDirectory() as folder:
+        print(f"training with the controller {setting}", file=sys.stderr, flush=True)
         words = [sys.executable, __file__, "--steps", str(arguments.steps), "--every", str(arguments.every)]
         words += ["--child", setting, "--folder", folder]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -73,7 +79,7 @@ def measured(setting: str, arguments: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Run both settings, print the table, and put it into the docs if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--every", type=int, default=10, help="initial interval in steps")
     parser.add_argument("--write", type=Path, help="document whose table to replace")
     parser.add_argument("--child", choices=["on", "off"], help=argparse.SUPPRESS)

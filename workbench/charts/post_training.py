@@ -96,11 +96,11 @@ def _intervals(
     rows: pd.DataFrame, *, value: str, y: str, colour: str, row: str, x_title: str, title: str, subtitle: str,
     x_format: str, zero: bool = False,
 ) -> AnyChart:  # fmt: skip
-    columns = [y, colour, row, value, "low", "high"]
+    drawn = alt.Chart(rows[[y, colour, row, value, "low", "high"]])
     offset = alt.YOffset(f"{colour}:N", sort=rows[colour].drop_duplicates().tolist())
     order = rows[y].drop_duplicates().tolist()
     colours = alt.Color(f"{colour}:N", title=None, sort=rows[colour].drop_duplicates().tolist())
-    base = alt.Chart(rows[columns]).encode(y=alt.Y(f"{y}:N", title=None, sort=order), yOffset=offset, color=colours)
+    base = drawn.encode(y=alt.Y(f"{y}:N", title=None, sort=order), yOffset=offset, color=colours)
     numbers = [alt.Tooltip(f"{c}:Q", format=".4f") for c in (value, "low", "high")]
     axis = alt.Axis(format=x_format, tickCount=8)
     lines = base.mark_rule(strokeWidth=2).encode(alt.X("low:Q", title=x_title, axis=axis), alt.X2("high:Q"))
@@ -109,7 +109,7 @@ def _intervals(
     )
     layers = [lines, points]
     if zero:
-        layers.insert(0, alt.Chart(rows[columns]).mark_rule(color=BLUE, strokeDash=[3, 3]).encode(x=alt.datum(0.0)))
+        layers.insert(0, drawn.mark_rule(color=BLUE, strokeDash=[3, 3]).encode(x=alt.datum(0.0)))
     states = rows[colour].nunique()
     chart = alt.layer(*layers).properties(height=alt.Step(max(10 * states, 18)))
     header = alt.Header(orient="top", labelAnchor="start", labelColor=QUIET)
