@@ -49,7 +49,7 @@ PEERS = (
     Peer("slow_op", ("--fault", "slow_op:2:FlashAttentionScore:2.0"), r"Computing has some issues|Kernel compare",
          r"Rank ?2\b"),
     Peer("slow_link", ("--fault", "slow_link:1:4:4.0"), r"slow link|bandwidth", r"\b1\b.{1,12}\b4\b"),
-    Peer("data_starved", ("--fault", "data_starved:60"), r"[Dd]ata ?[Ll]oad|[Dd]ata ?set|data queue"),
+    Peer("data_starved", ("--fault", "data_starved:60"), r"[Dd]ata ?[Ll]oad|[Dd]ata ?set|Free has some"),
     Peer("data_starved, rank 5", ("--fault", "data_starved:60:5"), r"[Dd]ata ?[Ll]oad|[Dd]ata ?set|Free has some",
          r"[Rr]ank ?5\b"),
     Peer("stall_steps", ("--fault", "stall_steps:1:200:2"), r"stall|jitter|fluctuat|outlier", r"[Rr]ank ?2\b"),
