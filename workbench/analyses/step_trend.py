@@ -6,6 +6,7 @@ The same analysis takes recorded steps (`job_step_times`) and profiled steps (`j
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,7 @@ def step_levels(series: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=_LEVELS)
     times = rows["wall_us"].to_numpy(dtype=np.float64)
     cuts = _cuts(times)
-    parts = [times[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [times[a:b] for a, b in pairwise(cuts)]
     level = np.array([np.median(p) for p in parts])
     count = np.array([len(p) for p in parts])
     lasting = level[count >= 0.2 * len(times)]
@@ -143,7 +144,7 @@ def _cuts(times: FloatArray) -> list[int]:
     blocks = _block_medians(times, size)
     cuts = [*range(0, len(blocks) - GRAIN_BLOCKS + 1, GRAIN_BLOCKS), len(blocks)]
     while len(cuts) > 2:
-        level = np.array([np.median(blocks[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)])
+        level = np.array([np.median(blocks[a:b]) for a, b in pairwise(cuts)])
         lower = np.minimum(level[1:], level[:-1])
         limit = np.maximum(CHANGE_SHARE * lower, CHANGE_SIGMAS * _scatter(blocks, cuts))
         ratio = np.abs(np.diff(level)) / np.where(limit > 0, limit, np.inf)
@@ -156,7 +157,7 @@ def _cuts(times: FloatArray) -> list[int]:
 
 def _scatter(blocks: FloatArray, cuts: list[int]) -> float:
     """Robust standard deviation of the blocks around the median of their level."""
-    around = [blocks[a:b] - np.median(blocks[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    around = [blocks[a:b] - np.median(blocks[a:b]) for a, b in pairwise(cuts)]
     return MAD_TO_SIGMA * mad(np.concatenate(around))
 
 
