@@ -55,6 +55,15 @@ def test_from_logs_of_two_writers(tmp_path, writer):
     assert found.steps.first == pytest.approx(40 * np.log(25), abs=15)
 
 
+def test_other_names_of_scores():
+    for ppl, repeats in (("perplexity", "repetition_rate"), ("eval_ppl", "rep_4"), ("valid_ppl", "loop_share")):
+        evals = scores(**{ppl: [(0, 11.0), (400, 1.004)], repeats: [(0, 0.02), (400, 0.7)]})
+        (found,) = find_label_leak(table(leaking()), evals)
+        assert found.confidence == "high"
+        value = next(e.value for e in found.evidence if e.fact.startswith("held-out loss"))
+        assert value == pytest.approx(np.log(1.004))
+
+
 def test_without_generated_text_it_is_less_sure_and_says_what_is_missing():
     (found,) = find_label_leak(table(leaking()), scores(loss=[(0, 2.4), (400, 0.004)]))
     assert found.confidence == "medium"

@@ -64,6 +64,14 @@ def test_what_alarms_in_a_healthy_pipeline_has_its_reasons(tmp_path, ranks, last
     assert told["share of the time in evaluation"] == pytest.approx(took * (count + 1) / seconds, rel=0.05)
 
 
+def test_logs_of_early_stages_only_say_which_log_is_missing(tmp_path):
+    found = diagnose(tmp_path, ranks=(0, 1), every=0)
+    assert (found.exit_status, [f.cause for f in found.causes]) == (0, ["none"])
+    assert any(
+        e.fact.startswith("not known: the loss; give the log of the last rank") for e in found.causes[0].evidence
+    )
+
+
 def test_the_same_pauses_without_a_reason_are_a_cause(tmp_path):
     found = diagnose(tmp_path, explained=False, took=8.0, every=10)
     assert [f.cause for f in found.causes if f.severity != "info"] == ["stall_steps"]

@@ -16,8 +16,9 @@ FALLEN_SHARE = 0.1  # of the first level: what a score or a norm has left when i
 REPEATED_SHARE = 0.3  # of the n-grams of a text: written text repeats below a tenth
 SOLVED_SHARE = 0.9
 SMOOTHED = 5
-_LOSS = re.compile(r"loss|perplexity|nll", re.IGNORECASE)
-_REPEATS = re.compile(r"repeat|repetition|dup", re.IGNORECASE)
+_LOSS = re.compile(r"loss|perplexity|ppl|nll", re.IGNORECASE)
+_PERPLEXITY = re.compile(r"perplexity|ppl", re.IGNORECASE)
+_REPEATS = re.compile(r"repeat|repet|(?:^|_)rep(?:_|$|\d)|loop|dup", re.IGNORECASE)
 _MATCHES = re.compile(r"exact|match|accuracy|\bem\b|bleu|rouge|pass|f1|score", re.IGNORECASE)
 _FORCED = re.compile(r"forced|token", re.IGNORECASE)  # scored beside the answer: it rises with the leak
 
@@ -76,11 +77,17 @@ def held_out_losses(evals: pd.DataFrame | None, first_step: int) -> pd.DataFrame
     """Losses on data that the model does not train on, from the step on at which the training loss became too low.
 
     Returns:
-        One row per subset and metric that is a loss in nats: subset, metric, value (last), step, first_value.
+        One row per subset and metric that is a loss, a perplexity as its logarithm: subset, metric, value (last, in
+        nats), step, first_value.
     """
     found = _courses(evals, _LOSS)
-    late = found[(found["step"] >= 0.5 * first_step) & ~found["metric"].str.contains("perplexity")]
-    return late.reset_index(drop=True)
+    late = found[found["step"] >= 0.5 * first_step].reset_index(drop=True)
+    is_ppl = late["metric"].str.contains(_PERPLEXITY)
+    for column in ("value", "first_value"):
+        late[column] = (
+            late[column].astype("float64").mask(is_ppl, np.log(late[column].astype("float64").clip(lower=1.0)))
+        )
+    return late
 
 
 def collapsed_generation(evals: pd.DataFrame | None) -> pd.DataFrame:

@@ -54,8 +54,8 @@ class Oddities:
     """What looks odd in a log and is not.
 
     Attributes:
-        silent_ranks: ranks that print a loss of 0 at every step while others print one.
-        loss_rank: the first rank that prints a loss; first_loss and last_loss of it.
+        silent_ranks: ranks that print a loss of 0 at every step.
+        loss_rank: the first rank that prints a loss, None if none does; first_loss and last_loss of it.
         first_step: number of the first printed step; first_step_us: its time; typical_us: of the others.
         first_rate: learning rate at the first step; rate_rises: whether the next rates rise in one line from it.
         first_norm, last_norm: gradient norm, median of the last ten steps.
@@ -89,7 +89,7 @@ def oddities(training_steps: pd.DataFrame) -> Oddities:
     norms, times = own["gradient_norm"].dropna(), own["step_us"].dropna()
     head = rates[: WARMUP_POINTS + 1]
     return Oddities(
-        silent_ranks=tuple(int(r) for r in zero.index if zero[r]) if real else (),
+        silent_ranks=tuple(int(r) for r in zero.index if zero[r]),
         loss_rank=real[0] if real else None,
         first_loss=_at(losses, 0),
         last_loss=_at(losses, -1),

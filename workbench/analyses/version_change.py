@@ -111,6 +111,8 @@ def operator_changes(
         sources: logs of the earlier (0) and the later (1) run.
 
     Returns:
+        Where names do not tell, of two profiles the longer counts as the later run's: call it for a slower run only.
+
         One row per operator type: op_type, before_us, after_us (means over ranks), delta_us, change (gone, new, same,
         slower or faster), largest change first.
     """
@@ -120,6 +122,8 @@ def operator_changes(
     run_of = _runs_of_files([str(f) for f in rows["file"]], sources)
     windows = {(int(r.rank_id), int(r.window)): run_of[str(r.file)] for r in rows.itertuples() if str(r.file) in run_of}
     if set(windows.values()) != {0, 1}:
+        windows = _by_total(kernel_totals)
+    if windows is None:
         return None
     keys = zip(kernel_totals["rank_id"], kernel_totals["window"], strict=True)
     placed = kernel_totals.assign(run=[windows.get((int(r), int(w))) for r, w in keys]).dropna(subset=["run"])
@@ -133,6 +137,15 @@ def operator_changes(
         default="faster",
     )  # fmt: skip
     return table.sort_values("delta_us", key=lambda d: -d.abs(), ignore_index=True)
+
+
+def _by_total(kernel_totals: pd.DataFrame) -> dict[tuple[int, int], int] | None:
+    """Two profiles whose names tell nothing: the longer one is that of the later run, which is known to be slower."""
+    totals = kernel_totals.groupby(["rank_id", "window"])["total_us"].sum()
+    if len(totals) != 2 or len(set(totals)) != 2:
+        return None
+    places = [(int(rank), int(window)) for rank, window in totals.sort_values().index]
+    return {places[0]: 0, places[1]: 1}
 
 
 def _steady(steps: pd.DataFrame) -> pd.Series:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 
@@ -76,6 +77,8 @@ def find_harmless(
         settings: table `settings`, or None: number of pipeline stages.
     """
     odd, gaps = oddities(training_steps), log_gaps(events)
+    if odd.loss_rank is None and not _has_stages(settings):
+        odd = replace(odd, silent_ranks=())  # a loss of 0 everywhere needs stages to be harmless
     explained = gaps[gaps["kind"].isin(["eval", "checkpoint"])]
     if not odd.silent_ranks and explained.empty:
         return []
@@ -110,16 +113,28 @@ def find_harmless(
     ]
 
 
+def _stages(settings: pd.DataFrame | None) -> str | None:
+    return setting(settings, "pipeline_stage", "pipeline_stages", "pipeline_parallel", "pp", "num_stages")
+
+
+def _has_stages(settings: pd.DataFrame | None) -> bool:
+    stages = _stages(settings)
+    return stages is not None and stages.isdigit() and int(stages) > 1
+
+
 def _is_long(odd: Oddities) -> bool:
     return odd.first_step <= 1 and odd.first_step_us >= LONG_FIRST_STEP * odd.typical_us
 
 
 def _loss_facts(odd: Oddities, settings: pd.DataFrame | None) -> list[Evidence]:
-    if not odd.silent_ranks or odd.loss_rank is None:
+    if not odd.silent_ranks:
         return []
+    silent = Evidence(fact="ranks whose loss is 0 at every step (pipeline stages before the last)",
+                      value=", ".join(map(str, odd.silent_ranks)), table="training_steps")  # fmt: skip
+    if odd.loss_rank is None:
+        return [silent, Evidence(fact="not known: the loss; give the log of the last rank, whose stage prints it")]
     facts = [
-        Evidence(fact="ranks whose loss is 0 at every step (pipeline stages before the last)",
-                 value=", ".join(map(str, odd.silent_ranks)), table="training_steps"),
+        silent,
         Evidence(fact=f"loss of rank {odd.loss_rank}, of the last stage, at first", value=odd.first_loss,
                  unit="nats per token", table="training_steps"),
         Evidence(fact=f"loss of rank {odd.loss_rank}, of the last stage, at last", value=odd.last_loss,
@@ -129,7 +144,7 @@ def _loss_facts(odd: Oddities, settings: pd.DataFrame | None) -> list[Evidence]:
     if vocabulary is not None and vocabulary.isdigit():
         facts.append(Evidence(fact="ln(vocabulary), the loss of guessing", value=math.log(int(vocabulary)),
                               unit="nats per token", table="settings"))  # fmt: skip
-    stages = setting(settings, "pipeline_stage", "pipeline_stages", "pipeline_parallel", "pp")
+    stages = _stages(settings)
     if stages is not None:
         facts.append(Evidence(fact="pipeline stages", value=stages, table="settings"))
     return facts
@@ -189,7 +204,8 @@ def _share_facts(events: pd.DataFrame | None, covered: float) -> list[Evidence]:
 def _ruled_out(odd: Oddities, explained: pd.DataFrame) -> tuple[RuledOut, ...]:
     ruled = []
     if odd.silent_ranks:
-        because = f"only the last stage has a loss: rank {odd.loss_rank} prints {odd.last_loss:.3g}"
+        because = "only the last stage has a loss"
+        because += "" if odd.loss_rank is None else f": rank {odd.loss_rank} prints {odd.last_loss:.3g}"
         ruled.append(RuledOut(cause="label_leak", because=because))
     if (explained["kind"] == "eval").any():
         ruled.append(RuledOut(cause="checkpoint_stall", because="an evaluation stands at the end of each pause"))
