@@ -43,6 +43,10 @@ class RunFiles:
         """Profiler output, as MindSpore wrote it."""
         return self.root / "profiles"
 
+    def alerts(self, rank_id: int) -> Path:
+        """Alerts that a rank raised while training, and what came of them."""
+        return self.root / "alerts" / f"rank_{rank_id}.jsonl"
+
     @property
     def evals(self) -> Path:
         """Folder of evaluation records."""

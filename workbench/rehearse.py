@@ -20,11 +20,12 @@ from typing import IO
 
 from tqdm.auto import tqdm
 
+from workbench.alert_delivery import AlertRecord
 from workbench.errors import MissingExtraError, UnknownParameterError, WorkbenchError
 from workbench.files import RunFiles
 from workbench.findings.diagnosis import Diagnosis, diagnose
 from workbench.processes import die_with_parent
-from workbench.reporting.alerts import AlertRecord, send_test_alert
+from workbench.reporting.alerts import send_test_alert
 from workbench.reporting.archive import ReportRecord
 from workbench.reporting.watch import WatchOptions, watch
 from workbench.run import open_run

@@ -1,25 +1,26 @@
 """Alerts reach log, file and a real HTTP server, once each, and later where the server is down."""
 
-import http.server
 import json
 import logging
-import threading
 import time
 
+import msgspec
 import pytest
 
+from tests.hook_server import free_port, hook_server
+from tests.made_run import made_steps, write_run
+from workbench import alert_delivery
+from workbench.alert_delivery import WEBHOOK_VARIABLE, Alert, AlertRecord, webhook_address
+from workbench.analyses.live_rules import metric_rule
 from workbench.errors import UnknownParameterError
-from workbench.files import append_json_lines
-from workbench.reporting import alerts
+from workbench.files import RunFiles, append_json_lines
 from workbench.reporting.alerts import (
-    WEBHOOK_VARIABLE,
-    Alert,
-    LossWatch,
+    MetricsWatch,
     alerts_of_report,
+    delivered_in_training,
     raise_alerts,
     raised_alerts,
     send_test_alert,
-    webhook_address,
 )
 from workbench.reporting.archive import ReportRecord, RunReports, TopFinding
 from workbench.reporting.claims import take_claim
@@ -27,23 +28,8 @@ from workbench.reporting.claims import take_claim
 
 @pytest.fixture
 def server():
-    """A web server; `status` is what it answers, `bodies` what it got."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(self.server.status)
-            self.end_headers()
-
-        def log_message(self, *_arguments):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        httpd.status, httpd.bodies = 200, []
-        httpd.address = f"http://127.0.0.1:{httpd.server_port}/hook?token=secret"
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    with hook_server() as httpd:
         yield httpd
-        httpd.shutdown()
 
 
 def _alert(key: str = "k", **changes: str) -> Alert:
@@ -90,12 +76,39 @@ def test_a_server_that_is_down_is_tried_again_later(reports, server, monkeypatch
     assert len(raised_alerts(reports)) == 1
 
 
+def test_a_server_that_was_down_gets_the_alert_when_it_is_back(reports, monkeypatch):
+    port, now_ns = free_port(), time.time_ns()
+    address = f"http://127.0.0.1:{port}/hook"
+    assert raise_alerts(reports, [_alert()], webhook=address)[0].webhook.startswith("no answer")
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + int(31e9))
+    assert raise_alerts(reports, [_alert()], webhook=address)[0].webhook.startswith("no answer")  # still down
+    with hook_server(port) as back:
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns + int(95e9))
+        assert raise_alerts(reports, [_alert()], webhook=address)[0].webhook == "ok"
+        assert [(b["key"], b["attempt"]) for b in back.bodies] == [("k", 3)]
+
+
+def test_what_the_recorder_delivered_is_not_delivered_again(reports, server, tmp_path):
+    def told(key, webhook):
+        record = AlertRecord(time_ns=1, key=key, run_id="demo", severity="warning", title=key, webhook=webhook)
+        append_json_lines(RunFiles(tmp_path).alerts(3), [msgspec.to_builtins(record)])
+
+    told("reached", "ok")
+    told("failed", "HTTP 500")
+    told("no address", "none")
+    delivered = delivered_in_training(tmp_path)
+    assert len(delivered) == 3
+    alerts = [_alert(k) for k in ("reached", "failed", "no address")]
+    raise_alerts(reports, alerts, webhook=server.address, delivered=delivered)
+    assert [b["key"] for b in server.bodies] == ["failed", "no address"]
+
+
 def test_it_gives_up_after_some_attempts(reports, server, monkeypatch):
     server.status, start_ns = 500, time.time_ns()
     for i in range(10):
         monkeypatch.setattr(time, "time_ns", lambda i=i: start_ns + int(i * 1000e9))
         raise_alerts(reports, [_alert()], webhook=server.address)
-    assert len(server.bodies) == alerts.MAX_ATTEMPTS
+    assert len(server.bodies) == alert_delivery.MAX_ATTEMPTS
 
 
 def test_no_server_at_all(reports):
@@ -106,7 +119,7 @@ def test_no_server_at_all(reports):
 def test_a_flood_is_held_back_but_not_lost(reports, server, monkeypatch):
     start_ns = time.time_ns()
     written = raise_alerts(reports, [_alert(f"k{i}") for i in range(25)], webhook=server.address)
-    assert [r.webhook for r in written].count("ok") == alerts.MAX_PER_WINDOW == 10
+    assert [r.webhook for r in written].count("ok") == alert_delivery.MAX_PER_WINDOW == 10
     assert [r.webhook for r in written].count("later") == 15
     for minutes in (11, 22, 33):
         monkeypatch.setattr(time, "time_ns", lambda m=minutes: start_ns + m * 60 * 10**9)
@@ -158,7 +171,7 @@ def test_serious_findings_and_damage_are_alerts():
 
 
 def test_a_loss_that_is_not_finite_is_seen_once_per_rank(tmp_path):
-    watch, metrics = LossWatch(tmp_path), tmp_path / "metrics"
+    watch, metrics = MetricsWatch(tmp_path), tmp_path / "metrics"
     assert watch.look() == []
     append_json_lines(metrics / "rank_0.jsonl", [{"step": 1, "loss": 2.0}])
     assert watch.look() == []
@@ -173,10 +186,35 @@ def test_a_loss_that_is_not_finite_is_seen_once_per_rank(tmp_path):
 
 
 def test_a_record_that_is_being_written_is_read_when_it_is_whole(tmp_path):
-    path, watch = tmp_path / "metrics" / "rank_0.jsonl", LossWatch(tmp_path)
+    path, watch = tmp_path / "metrics" / "rank_0.jsonl", MetricsWatch(tmp_path)
     path.parent.mkdir()
     path.write_bytes(b'{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     assert watch.look() == []
     with path.open("ab") as f:
         f.write(b'ss": "NaN"}\n')
     assert [a.key for a in watch.look()] == ["loss_not_finite:rank_0"]
+
+
+def test_the_rules_of_the_user_and_steps_that_got_slow(tmp_path):
+    steps = made_steps(150)
+    steps.loc[99:, "step_us"] *= 2
+    steps.loc[119, "gradient_norm"] = 500.0
+    run = write_run(tmp_path / "run", steps)
+    watch = MetricsWatch(run, [metric_rule("gradient_norm > 100")])
+    found = watch.look(over=True)
+    assert [a.key for a in found] == ["slow_steps:rank_0", "gradient_norm > 100:rank_0"]
+    assert "500 at step 120" in found[1].title
+    assert watch.look(over=True) == []
+
+
+def test_a_rank_that_writes_no_more(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", made_steps(60))
+    watch, last_ns = MetricsWatch(run), int(made_steps(60)["time_ns"].iloc[-1])
+    monkeypatch.setattr(time, "time_ns", lambda: last_ns + int(500e9))
+    assert watch.look() == []
+    monkeypatch.setattr(time, "time_ns", lambda: last_ns + int(700e9))
+    assert MetricsWatch(run).look(over=True) == []  # the training has ended
+    found = watch.look()
+    assert [(a.severity, a.key) for a in found] == [("critical", "no_step_since_60:rank_0")]
+    assert "for 12 min since step 60" in found[0].title
+    assert watch.look() == []

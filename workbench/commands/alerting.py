@@ -21,15 +21,18 @@ def _add_alert(parser: argparse.ArgumentParser) -> None:
 
 def run_alert(arguments: argparse.Namespace) -> int:
     """Send a test alert, or list the alerts of a run; 1 when the webhook did not take the test."""
-    from workbench.reporting.alerts import raised_alerts, send_test_alert, webhook_address
+    from workbench.alert_delivery import webhook_address
+    from workbench.reporting.alerts import delivered_in_training, raised_alerts, send_test_alert
     from workbench.reporting.archive import reports_of
 
     reports = reports_of(arguments.run_path, arguments.reports)
     if not arguments.test:
-        raised = raised_alerts(reports)
-        for record in raised:
+        in_training = delivered_in_training(arguments.run_path)
+        raised = {record.key: record for record in [*in_training, *raised_alerts(reports)]}
+        for record in sorted(raised.values(), key=lambda r: r.time_ns):
             print(f"[{record.severity}] {record.title} (webhook: {record.webhook})")
-        print(f"All alerts of the run are in {reports.alerts}" if raised else "No alert was raised for this run.")
+        places = [str(reports.alerts), *([str(arguments.run_path / "alerts")] if in_training else [])]
+        print(f"They are kept in {' and '.join(places)}." if raised else "No alert was raised for this run.")
         return 0
     record = send_test_alert(reports, webhook=webhook_address(arguments.webhook))
     print(f"Test alert: log yes, file {reports.alerts}, webhook {record.webhook}.")

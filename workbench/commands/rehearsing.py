@@ -27,8 +27,8 @@ def _add_rehearse(parser: argparse.ArgumentParser) -> None:
 
 def run_rehearse(arguments: argparse.Namespace) -> int:
     """Rehearse, then say what was found and where everything is."""
+    from workbench.alert_delivery import webhook_address
     from workbench.rehearse import free_run_dir, rehearse
-    from workbench.reporting.alerts import webhook_address
     from workbench.reporting.watch import WatchOptions
 
     _check_numbers(arguments)

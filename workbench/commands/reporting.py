@@ -44,6 +44,13 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_path", metavar="RUN", type=Path, help="run directory")
     parser.add_argument("--until-done", action="store_true", help="end when training is over and all is reported")
     parser.add_argument("--poll", type=float, default=2.0, help="seconds between two looks (2)")
+    parser.add_argument(
+        "--alert-when",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="raise an alert on a metric of the steps, e.g. 'gradient_norm > 100 for 3 steps'; may be given repeatedly",
+    )
     _add_common(parser)
 
 
@@ -92,7 +99,8 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace, status: _StatusLine) -> WatchOptions:
-    from workbench.reporting.alerts import webhook_address
+    from workbench.alert_delivery import webhook_address
+    from workbench.analyses.live_rules import metric_rule
     from workbench.reporting.checkpoint_report import EVALUATOR, default_notebook
     from workbench.reporting.watch import WatchOptions
 
@@ -102,6 +110,7 @@ def _options(arguments: argparse.Namespace, status: _StatusLine) -> WatchOptions
         poll_s=getattr(arguments, "poll", 2.0),
         settle_s=arguments.settle,
         webhook=webhook_address(arguments.webhook),
+        rules=tuple(metric_rule(text) for text in getattr(arguments, "alert_when", [])),
         show=status.show,
         say=status.say,
     )

@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from workbench.probes.evaluation import EvaluationTask
     from workbench.probes.inline_evaluation import InlineEval
     from workbench.probes.layer_probe import LayerProbe
+    from workbench.probes.live_alerts import Alerts
     from workbench.probes.profile_capture import profile_steps
     from workbench.probes.recorder import Recorder
     from workbench.probes.train_step import RecordedStep
 
 __all__ = [
-    "BatchWatch", "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder", "profile_pipeline",
-    "profile_steps",
+    "Alerts", "BatchWatch", "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder",
+    "profile_pipeline", "profile_steps",
 ]  # fmt: skip
 
 _HOMES = {
     "BatchWatch": "batch_watch",
+    "Alerts": "live_alerts",
     "EvaluationTask": "evaluation",
     "InlineEval": "inline_evaluation",
     "LayerProbe": "layer_probe",

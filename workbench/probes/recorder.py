@@ -29,6 +29,7 @@ from mindspore.train import Callback, RunContext
 from workbench.errors import UnknownParameterError
 from workbench.probes.callback_timer import CallbackTimer, record_calls
 from workbench.probes.data_profile import PipelineProfiler
+from workbench.probes.live_alerts import Alerts, recorder_alerts
 from workbench.probes.profile_capture import ProfileWindow
 from workbench.probes.recorder_options import batch_parts, first_shape, run_info, step_range
 from workbench.probes.run_writer import RunWriter
@@ -63,6 +64,7 @@ class Recorder(Callback):
         profile_steps: first and last step of a profile window, both included; None for none.
         profile_data: profile the data pipeline (needs to exist before the training's iterator; about 1 % of a step).
         telemetry: sample host, process and card every 5 seconds (about 1 ms of processor time each).
+        alerts: raise alerts on steps as they come, with a webhook and rules of yours; None for none.
         parameter_norms_every: steps between measurements of the parameter norms; 0 turns them off.
         group_of: parameter name -> group, for the gradient/parameter ratio.
         count_tokens: columns of a batch -> tokens; the default is the size of the first input.
@@ -100,6 +102,7 @@ class Recorder(Callback):
         profile_steps: tuple[int, int] | None = None,
         profile_data: bool = False,
         telemetry: bool = False,
+        alerts: Alerts | None = None,
         parameter_norms_every: int = 50,
         group_of: Callable[[str], str] = layer_group,
         count_tokens: Callable[[Sequence[Any]], float | None] | None = None,
@@ -115,10 +118,9 @@ class Recorder(Callback):
         )  # fmt: skip
         self._samples, self._profile_data = samples, profile_data
         self._window = ProfileWindow(self.writer, *step_range(profile_steps)) if profile_steps else None
-        self._profile_data = profile_data
         self._telemetry = recorder_telemetry(self.writer.files.telemetry, rank_id, on=telemetry)
-        self._parameter_norms_every = parameter_norms_every
-        self._group_of = group_of
+        self._alerts = recorder_alerts(self.writer, alerts)
+        self._parameter_norms_every, self._group_of = parameter_norms_every, group_of
         self._count_tokens = count_tokens or _size_of_first
         self._timer = CallbackTimer(before_step_begin=self._close_wait, before_step_end=self._close_run)
         self._process = psutil.Process()
@@ -131,6 +133,8 @@ class Recorder(Callback):
             self.writer.describe({**self._environment(), **self._info})
             self.writer.event("start", start_ns=time.time_ns(), step=self.step + 1, detail={"process_id": os.getpid()})
             self._telemetry.start()
+            if self._alerts:
+                self._alerts.start()
             if self._profile_data:
                 self._pipeline = PipelineProfiler(self.writer.files.data_pipeline(self.writer.rank_id))
                 self._pipeline.start()
@@ -144,6 +148,8 @@ class Recorder(Callback):
             return
         self._started = False
         self._telemetry.stop()
+        if self._alerts:
+            self._alerts.stop()
         self._record_calls()
         self._timer.remove()
         if self._window:
@@ -319,6 +325,8 @@ class Recorder(Callback):
             **values,
         }
         self.writer.step(record)
+        if self._alerts:
+            self._alerts.step(record)
         if self._samples is not None:
             self.writer.extra("sample_ids", self._samples.record(self.step, epoch, self._batch))
         if self._window:

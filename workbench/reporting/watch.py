@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workbench.alert_delivery import Alert
+from workbench.analyses.live_rules import MetricRule
 from workbench.errors import CheckpointError, WorkbenchError
 from workbench.readers.checkpoints import Checkpoint, choose_checkpoint, find_checkpoints, read_info
-from workbench.reporting.alerts import LossWatch, alerts_of_report, raise_alerts
+from workbench.reporting.alerts import MetricsWatch, alerts_of_report, delivered_in_training, raise_alerts
 from workbench.reporting.archive import ReportRecord, RunReports, RunState, Waiting, remove_abandoned, reports_of
 from workbench.reporting.checkpoint_report import EVALUATOR, Reporter, default_notebook, held_folder, is_out_of_space
 from workbench.reporting.report_index import folder_state, refresh_index
@@ -36,6 +38,7 @@ class WatchOptions:
     poll_s: float = POLL_S
     settle_s: float = SETTLE_S
     webhook: str | None = None
+    rules: tuple[MetricRule, ...] = ()  # on the metrics of steps, beside those that are always there
     show: Callable[[str], None] = lambda _text: None  # progress: overwritten by the next
     say: Callable[[str], None] = PLAIN_OUTPUT  # events: kept
 
@@ -121,7 +124,8 @@ class _Watcher:
         self.done = False
         self.pause_s = options.poll_s
         self._settling = Settling(options.settle_s)
-        self._loss = LossWatch(run)
+        self._metrics = MetricsWatch(run, options.rules)
+        self._raised: list[Alert] = []
         self._shown: object = None
         self._looked = False
 
@@ -217,8 +221,10 @@ class _Watcher:
             self._shown = state
 
     def _raise_alerts(self) -> None:
-        alerts = [a for record in self.reports.records() for a in alerts_of_report(record)] + self._loss.look()
-        raise_alerts(self.reports, alerts, webhook=self.options.webhook)
+        alerts = [a for record in self.reports.records() for a in alerts_of_report(record)]
+        self._raised += self._metrics.look(over=training_is_over(self.run))  # another process may be at the delivery
+        delivered = delivered_in_training(self.run)
+        raise_alerts(self.reports, alerts + self._raised, webhook=self.options.webhook, delivered=delivered)
 
     def _waiting_text(self, open_ones: list[Checkpoint], found: int, *, over: bool) -> str:
         state = "training is over" if over else "training goes on"

@@ -1,0 +1,40 @@
+"""A web server for alerts: `status` is what it answers, `bodies` what it got; it can be stopped and started again."""
+
+import contextlib
+import http.server
+import json
+import socket
+import threading
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_arguments):
+        pass
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    allow_reuse_address = True
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@contextlib.contextmanager
+def hook_server(port=0, bodies=None):
+    """Gives the server, with its address."""
+    with _Server(("127.0.0.1", port), _Handler) as httpd:
+        httpd.status, httpd.bodies = 200, [] if bodies is None else bodies
+        httpd.address = f"http://127.0.0.1:{httpd.server_port}/hook?token=secret"
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        try:
+            yield httpd
+        finally:
+            httpd.shutdown()
