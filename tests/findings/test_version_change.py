@@ -63,10 +63,12 @@ def test_operators_tell_where_the_time_went(tmp_path):
 
 
 def test_profiles_whose_names_tell_nothing_are_told_by_their_length(tmp_path):
-    found = causes(
-        tmp_path, monday__log=log(1000), friday__log=log(1500, seed=1, start=9e5), env__csv=ITEMS.format("1.0.1", "1.1.0"),
-        x__csv=table(MatMul=5e5, BatchMatMul=3e5, SoftmaxV2=3e5), y__csv=table(MatMul=5e5, FlashAttention=1e5),
-    )[0]  # fmt: skip
+    files = {"monday__log": log(1000), "friday__log": log(1500, seed=1, start=9e5)}
+    profiles = {
+        "x__csv": table(MatMul=5e5, BatchMatMul=4e5, SoftmaxV2=2e5),
+        "y__csv": table(MatMul=5e5, FlashAttention=1e5),
+    }
+    found = causes(tmp_path, **files, **profiles, env__csv=ITEMS.format("1.0.1", "1.1.0"))[0]
     assert found.sub_cause == "attention_left_fused_kernel"
     assert fact(found, "operators that are new: BatchMatMul, SoftmaxV2") == 6e5
 

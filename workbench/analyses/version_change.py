@@ -120,9 +120,8 @@ def operator_changes(
         return None
     rows = files[files["tables"].str.contains("kernel_totals", na=False)]
     run_of = _runs_of_files([str(f) for f in rows["file"]], sources)
-    windows = {(int(r.rank_id), int(r.window)): run_of[str(r.file)] for r in rows.itertuples() if str(r.file) in run_of}
-    if set(windows.values()) != {0, 1}:
-        windows = _by_total(kernel_totals)
+    named = {(int(r.rank_id), int(r.window)): run_of[str(r.file)] for r in rows.itertuples() if str(r.file) in run_of}
+    windows = named if set(named.values()) == {0, 1} else _by_total(kernel_totals)
     if windows is None:
         return None
     keys = zip(kernel_totals["rank_id"], kernel_totals["window"], strict=True)
@@ -136,7 +135,7 @@ def operator_changes(
         ["gone", "new", "same", "slower"],
         default="faster",
     )  # fmt: skip
-    return table.sort_values("delta_us", key=lambda d: -d.abs(), ignore_index=True)
+    return table.sort_values("delta_us", key=lambda d: -d.abs(), kind="stable", ignore_index=True)
 
 
 def _by_total(kernel_totals: pd.DataFrame) -> dict[tuple[int, int], int] | None:
