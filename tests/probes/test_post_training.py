@@ -10,6 +10,7 @@ from workbench.analyses.variants import ORIGINAL, variant_changes
 from workbench.errors import CheckpointError, UnknownParameterError
 from workbench.probes import export
 from workbench.probes.corpus import Document, windows
+from workbench.probes.evaluation import EvaluationTask, score, with_parameters
 from workbench.probes.generation import Decoding, Prompt, choose, generate
 from workbench.probes.language_model import BEGIN, PAD, ByteTransformer, ModelConfig
 from workbench.probes.post_training import PostTrainingTask, evaluate_post_training
@@ -63,6 +64,11 @@ def test_an_exported_graph_scores_like_the_live_cell(network, tmp_path):
     found = export.exported(network, samples, tmp_path / "m.mindir", batch_size=4)
     assert found.is_graph, found.reason
     assert found.largest_difference_nats < 1e-5
+    live = EvaluationTask(network=network, subsets={"a": samples}, batch_size=4)
+    graph = with_parameters(live, tmp_path / "m.mindir")
+    assert graph.network is not network
+    scored = [score(task, checkpoint="c", step=1).samples["loss_nats"] for task in (live, graph)]
+    assert scored[0].to_numpy() == pytest.approx(scored[1].to_numpy(), abs=1e-4)
     tokens = ms.Tensor(np.stack([s.tokens for s in samples[:3]]))  # another batch than scored with: it is dynamic
     assert found.network(tokens).asnumpy() == pytest.approx(network(tokens).asnumpy(), abs=1e-5)
 

@@ -61,7 +61,7 @@ def evaluate_checkpoint(
     if threads is not None and ms.get_context("device_target") == "CPU":
         ms.device_context.cpu.op_tuning.threads_num(threads)
     built = evaluation.load_task(str(name), plan.get("arguments") or {})
-    evaluation.load_checkpoint(built.network, checkpoint)
+    built = evaluation.with_parameters(built, checkpoint)
     total = sum(len(samples) for samples in built.subsets.values())
     with tqdm(total=total, desc=f"evaluating {checkpoint.name}", unit="sample") as bar:
         scored = evaluation.score(

@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from workbench.analyses.evaluation import subset_metrics
 from workbench.errors import CheckpointError, UnknownParameterError
 from workbench.files import RunFiles, append_json_lines, write_atomic
 from workbench.probes.corpus import Sample
+from workbench.probes.export import load_mindir
 from workbench.probes.language_model import TokenScores
 from workbench.probes.run_writer import versions
 from workbench.probes.scoring import MakeScores, Progress, Scorer
@@ -151,6 +152,20 @@ def load_checkpoint(network: nn.Cell, file: Path) -> int:
         )
     ms.load_param_into_net(network, {n: parameters[n] for n in own})
     return len(parameters) - len(own)
+
+
+def with_parameters(task: EvaluationTask, file: Path) -> EvaluationTask:
+    """The task with the parameters of `file`: a checkpoint (ckpt, safetensors) of its network, or an exported MindIR.
+
+    A MindIR takes the network's place: its weights are in the file.
+
+    Raises:
+        CheckpointError: it cannot be read, or does not fit the network.
+    """
+    if file.suffix == ".mindir":
+        return replace(task, network=load_mindir(file))
+    load_checkpoint(task.network, file)
+    return task
 
 
 def score(
