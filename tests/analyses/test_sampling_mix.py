@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from workbench.analyses.sampling_mix import dispersion, mix_drift, overall_shares, sampling_shares
-from workbench.tables import SAMPLE_IDS
+from workbench.analyses.sampling_mix import dispersion, intended_weights, mix_drift, overall_shares, sampling_shares
+from workbench.tables import DATA_MIX, SAMPLE_IDS, SETTINGS
 
 
 def drawn(weights, *, steps=400, batch=16, seed=0, runs_of=1):
@@ -75,3 +75,16 @@ def test_the_onset_of_a_slide_is_found():
     assert drift.loc["b", "shape"] == "ramp"
     assert drift.loc["b", "onset_step"] == pytest.approx(400, abs=80)
     assert drift.loc["b", "after_share"] == pytest.approx(0, abs=0.05)
+
+
+def test_where_the_intended_weights_come_from():
+    settings = SETTINGS.check(
+        pd.DataFrame({"name": ["sampling_weights.a", "config.sampling_weights.b", "lr"], "value": ["0.3", "0.7", "x"]})
+    )
+    assert intended_weights(settings) == {"a": 0.3, "b": 0.7}
+    mix = DATA_MIX.check(pd.DataFrame({"from_step": 0, "source": ["a", "b"], "weight_share": 0.5}))
+    assert intended_weights(None, mix) == {"a": 0.5, "b": 0.5}
+    assert intended_weights(None) is None
+    other = pd.DataFrame({"name": ["config.steps"], "value": ["9"]})
+    assert intended_weights(SETTINGS.check(other)) is None
+    assert intended_weights(None, pd.concat([mix, mix.assign(from_step=9)])) is None

@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 
 from workbench.findings.data_health import find_bad_samples
-from workbench.findings.sampling import find_mix_switch, find_sampling_faults, intended_weights
+from workbench.findings.sampling import find_mix_switch, find_sampling_faults
 from workbench.readers.kinds import FileContext
 from workbench.readers.series import read_series
 from workbench.tables import DATA_MIX, DATA_SAMPLES, SETTINGS
 
 pytest.importorskip("mindspore")
-from benchmarks.data_faults import SUBSETS, cases, cut_at, judged, mixed_ids
+from benchmarks.data_faults import SUBSETS, cases, cut_at, judged, mixed_ids, same_on_ranks
 
 
 @pytest.mark.mindspore
@@ -59,15 +59,13 @@ def test_the_public_case_shows_its_switch(shared_dir):
     assert [(f.culprit.subset, f.steps.first) for f in found] == [("web_en", 6001)]
 
 
-def test_where_the_intended_weights_come_from():
-    settings = SETTINGS.check(
-        pd.DataFrame({"name": ["sampling_weights.a", "config.sampling_weights.b", "lr"], "value": ["0.3", "0.7", "x"]})
-    )
-    assert intended_weights({"settings": settings}) == {"a": 0.3, "b": 0.7}
-    assert intended_weights({"data_mix": mix([(0, "a", 0.5), (0, "b", 0.5)])}) == {"a": 0.5, "b": 0.5}
-    assert intended_weights({}) is None
-    other = pd.DataFrame({"name": ["config.steps"], "value": ["9"]})
-    assert intended_weights({"settings": other}) is None
+def test_ranks_of_one_model_share_their_samples():
+    ids = same_on_ranks(random.Random(0))
+    assert [f.sub_cause for f in find_sampling_faults({"sample_ids": ids})] == ["same_samples_on_ranks"]
+    settings = SETTINGS.check(pd.DataFrame({"name": ["config.parallel.model_parallel"], "value": ["2"]}))
+    assert find_sampling_faults({"sample_ids": ids, "settings": settings}) == []
+    alone = settings.assign(value="1")
+    assert len(find_sampling_faults({"sample_ids": ids, "settings": alone})) == 1
 
 
 def test_tokenizer_coverage_is_told_per_subset():

@@ -9,6 +9,14 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
+from workbench.analyses.settings import setting
+
+MODEL_PARALLEL = (
+    "tensor_model_parallel_size", "model_parallel", "tensor_parallel", "tensor_parallel_size", "tp_size", "tp",
+    "pipeline_model_parallel_size", "pipeline_parallel", "pipeline_stage", "pipeline_stages", "pp", "context_parallel",
+    "context_parallel_size", "cp",
+)  # fmt: skip
+WEIGHTS = "sampling_weights."  # settings that state the intended mix
 FloatArray = npt.NDArray[np.float64]
 WINDOWS = 40  # over training: enough to place an onset, few enough for steady shares
 CONFIDENCE = 0.95
@@ -96,6 +104,29 @@ def mix_drift(shares: pd.DataFrame) -> pd.DataFrame:
         p_value = min(1.0, float(stats.chi2.sf(statistic, 1)) * tests)
         rows.append([name, before, after, after - before, int(first[onset]), shape, p_value])
     return pd.DataFrame(rows, columns=columns).sort_values("p_value", ignore_index=True)
+
+
+def intended_weights(settings: pd.DataFrame | None, data_mix: pd.DataFrame | None = None) -> dict[str, float] | None:
+    """The intended mix: the settings `sampling_weights.<subset>`, else the only mix of table `data_mix`.
+
+    Returns:
+        subset -> weight, of any sum; None where it is not known, or changes by plan.
+    """
+    if settings is not None:
+        named = settings[settings["name"].str.contains(WEIGHTS, regex=False, na=False)]
+        values = pd.to_numeric(named["value"], errors="coerce")
+        if len(values) and values.notna().all():
+            names = [str(name).rpartition(WEIGHTS)[2] for name in named["name"]]
+            return dict(zip(names, values.astype(float), strict=True))
+    if data_mix is None or len(set(data_mix["from_step"])) != 1:
+        return None
+    return {str(k): float(v) for k, v in data_mix.groupby("source")["weight_share"].sum().items()}
+
+
+def is_model_parallel(settings: pd.DataFrame | None) -> bool:
+    """Whether a setting names a degree of tensor, pipeline or context parallelism above 1."""
+    degrees = [setting(settings, name) for name in MODEL_PARALLEL]
+    return any(degree is not None and degree.strip().isdigit() and int(degree) > 1 for degree in degrees)
 
 
 def dispersion(shares: pd.DataFrame) -> float:

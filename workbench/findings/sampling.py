@@ -7,7 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from workbench.analyses.sampling_mix import mix_drift, overall_shares, sampling_shares
+from workbench.analyses.sampling_mix import (
+    intended_weights,
+    is_model_parallel,
+    mix_drift,
+    overall_shares,
+    sampling_shares,
+)
 from workbench.analyses.shuffle import close_repeats, shuffle_summary, subset_clustering
 from workbench.analyses.subset_causes import mix_changes
 from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
@@ -25,7 +31,6 @@ DRIFT_RELATIVE, DRIFT_LEAST = 0.5, 0.02  # or half of a small subset's share
 OFF_TARGET_Z = 5.0
 SWITCHED_SHARE = 0.15  # total variation between two mixes: this share of the draws comes from other sources
 PLANNED_WITHIN = 0.1  # of training: a drift this close to a planned change is the plan
-WEIGHTS = "sampling_weights."  # settings that state the intended mix
 
 
 def find_sampling_faults(tables: Tables) -> list[Finding]:
@@ -36,9 +41,11 @@ def find_sampling_faults(tables: Tables) -> list[Finding]:
     """
     sample_ids = tables["sample_ids"]
     small = find_small_shuffle_buffer(sample_ids)
-    found = [*small, *find_repeats(sample_ids)]
+    found = [*small, *find_repeats(sample_ids, model_parallel=is_model_parallel(tables.get("settings")))]
     if not any(f.confidence == "high" for f in small):  # else the mix drifts because the data are sorted
-        found += find_mix_drift(sample_ids, intended_weights(tables), tables.get("data_mix"))
+        found += find_mix_drift(
+            sample_ids, intended_weights(tables.get("settings"), tables.get("data_mix")), tables.get("data_mix")
+        )
     return found
 
 
@@ -79,12 +86,15 @@ def find_small_shuffle_buffer(sample_ids: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def find_repeats(sample_ids: pd.DataFrame) -> list[Finding]:
+def find_repeats(sample_ids: pd.DataFrame, *, model_parallel: bool = False) -> list[Finding]:
     """Samples that several ranks use in the same step, or that come again too soon.
 
     Args:
         sample_ids: table `sample_ids`.
+        model_parallel: ranks share a model, so they share its batches, too: only the first rank is judged.
     """
+    if model_parallel and len(sample_ids):
+        sample_ids = sample_ids[sample_ids["rank_id"] == sample_ids["rank_id"].min()]
     repeats = close_repeats(sample_ids)
     if repeats.empty or repeats["draws"].iloc[0] < FEWEST_SAMPLES:
         return []
@@ -100,7 +110,8 @@ def find_repeats(sample_ids: pd.DataFrame) -> list[Finding]:
         title = (
             f"{row['same_step_share']:.0%} of the samples are used by another of the {ranks} ranks in the same step."
         )
-        fix = "Give each rank its own shard: num_shards=world size and shard_id=rank in the data set."
+        fix = "Give each rank its own shard: num_shards=world size and shard_id=rank in the data set (ranks of one "
+        fix += "tensor- or pipeline-parallel group share theirs: name the degrees in the Recorder's config)."
         return [_repeat("same_samples_on_ranks", "critical", title, fix, evidence, sample_ids)]
     if row["close_share"] >= CLOSE_WARNING:
         title = f"{row['close_share']:.0%} of the draws repeat a sample of the last {int(row['window']):,} draws."
@@ -169,21 +180,6 @@ def find_mix_switch(data_mix: pd.DataFrame) -> list[Finding]:
             )
         )  # fmt: skip
     return found
-
-
-def intended_weights(tables: Tables) -> dict[str, float] | None:
-    """The intended mix: the settings `sampling_weights.<subset>`, else the only mix of table `data_mix`."""
-    settings = tables.get("settings")
-    if settings is not None:
-        named = settings[settings["name"].str.contains(WEIGHTS, regex=False, na=False)]
-        names = [str(name).rpartition(WEIGHTS)[2] for name in named["name"]]
-        weights = dict(zip(names, pd.to_numeric(named["value"], errors="coerce"), strict=True))
-        if weights and all(np.isfinite(w) for w in weights.values()):
-            return weights
-    mix = tables.get("data_mix")
-    if mix is None or len(set(mix["from_step"])) != 1:
-        return None
-    return mix.groupby("source")["weight_share"].sum().to_dict()
 
 
 def _drifted(drift: pd.DataFrame, shares: pd.DataFrame, intended: Mapping[str, float] | None) -> Finding:

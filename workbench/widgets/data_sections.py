@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from workbench.analyses import data_health, lengths, shuffle
-from workbench.analyses.sampling_mix import mix_drift, overall_shares, sampling_shares
+from workbench.analyses.sampling_mix import intended_weights, mix_drift, overall_shares, sampling_shares
 from workbench.charts import data_health as charts
 from workbench.charts.sampling import sampling_share_chart, shuffle_chart
 from workbench.findings.diagnosis import run_tables
-from workbench.findings.sampling import find_mix_drift, intended_weights
+from workbench.findings.sampling import find_mix_drift
 from workbench.findings.verdict import data_verdict
 from workbench.probes.data_set import probe_data_set
 from workbench.run import open_run
@@ -161,4 +161,4 @@ def _training_length(tables: Tables) -> float | None:
 
 
 def _intended(tables: Tables) -> Mapping[str, float] | None:
-    return intended_weights(tables)
+    return intended_weights(tables.get("settings"), tables.get("data_mix"))
