@@ -46,6 +46,7 @@ from workbench.findings.joining import UNPROVEN, join
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
+from workbench.findings.shown import CELL, as_html_row, as_text
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.run import Run, open_run
 
@@ -55,8 +56,6 @@ SCHEMA = 1
 COSTS_THE_RUN = frozenset((*PLAYBOOKS["T1"].causes, *PLAYBOOKS["T5"].causes)) - UNPROVEN
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
-COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
-CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
 
 
 TOPICS = (  # modules of rules
@@ -114,7 +113,7 @@ class Diagnosis:
     def __repr__(self) -> str:
         if not self.causes:
             return f"{_healthy(self)} {_rests_on(self)}"
-        lines = [f"{n}. [{f.severity}] {f.title}\n   Fix: {f.fix}" for n, f in enumerate(self.causes, 1)]
+        lines = [as_text(finding, n) for n, finding in enumerate(self.causes, 1)]
         return "\n".join([*lines, _rests_on(self)])
 
     def _repr_html_(self) -> str:
@@ -122,7 +121,7 @@ class Diagnosis:
         if not self.causes:
             return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
         head = "".join(f"<th style='{CELL}'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
-        rows = "".join(_html_row(f) for f in self.causes)
+        rows = "".join(as_html_row(f) for f in self.causes)
         return f"<table style='width:100%'><tr>{head}</tr>{rows}</table>{rests}"
 
 
@@ -201,22 +200,6 @@ def _rests_on(diagnosis: Diagnosis) -> str:
         f"This rests on {steps} of {len(coverage['ranks'])} rank(s) and {len(coverage['tables'])} tables "
         f"({', '.join(coverage['tables']) or 'none'}); {len(coverage['missing'])} are missing."
     )
-
-
-def _html_row(finding: Finding) -> str:
-    facts = "".join(
-        f"<li>{html.escape(f'{e.fact}: {_number(e.value)} {e.unit}'.strip())}</li>" for e in finding.evidence
-    )
-    saves = "" if finding.saves_us_per_step is None else f"{finding.saves_us_per_step / 1e3:,.1f} ms"
-    word = f"<b style='color:{COLOURS[finding.severity]}'>{finding.severity}</b>"
-    what = f"{html.escape(finding.title)}<details><summary>evidence</summary><ul>{facts}</ul></details>"
-    todo = f"{html.escape(finding.fix)} <span style='color:#57606a'>({html.escape(finding.playbook)})</span>"
-    cells = "".join(f"<td style='{CELL}'>{c}</td>" for c in (word, what, saves, todo))
-    return f"<tr>{cells}</tr>"
-
-
-def _number(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: object) -> object:

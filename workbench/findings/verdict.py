@@ -11,8 +11,9 @@ import pandas as pd
 from workbench.analyses.evaluation import ALL_SUBSETS, checkpoints_in_order
 from workbench.analyses.summaries import efficiency_summary, quality_summary, stability_summary
 from workbench.findings.data_health import find_bad_samples
-from workbench.findings.diagnosis import CELL, Diagnosis, ranked
+from workbench.findings.diagnosis import Diagnosis, ranked
 from workbench.findings.finding import Finding
+from workbench.findings.shown import CELL
 
 LAYERS = ("quality", "stability", "efficiency")
 LAYER_OF_CAUSE = {

@@ -1,0 +1,62 @@
+"""One finding as text, and as a row of an HTML table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from workbench.findings.finding import Evidence, Finding
+
+COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
+CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
+FACTS_IN_TEXT = 8
+
+
+def as_text(finding: Finding, number: int) -> str:
+    """Several lines: severity, confidence and cause; what it is; the facts; what it is not; the gain; the fix."""
+    lines = [f"{number}. [{finding.severity}] {finding.title}", f"   Fix: {finding.fix}"]
+    lines.insert(1, f"   Cause: {_cause(finding)}, confidence {finding.confidence}, playbook {finding.playbook}")
+    if finding.saves_us_per_step is not None:
+        lines.append(f"   Gain: {finding.saves_us_per_step / 1e3:,.4g} ms per step")
+    more = len(finding.evidence) - FACTS_IN_TEXT
+    lines += [f"   - {fact_text(e)}" for e in finding.evidence[:FACTS_IN_TEXT]]
+    lines += [f"   - and {more} more facts"] if more > 0 else []
+    lines += [f"   Not {r.cause}: {r.because}" for r in finding.rules_out if r.cause != finding.cause]
+    return "\n".join(lines)
+
+
+def as_html_row(finding: Finding) -> str:
+    """A row: severity and confidence; what, with facts and what is ruled out folded away; the gain; what to do."""
+    facts = _items(fact_text(e) for e in finding.evidence)
+    ruled = _items(f"not {r.cause}: {r.because}" for r in finding.rules_out if r.cause != finding.cause)
+    saves = "" if finding.saves_us_per_step is None else f"{finding.saves_us_per_step / 1e3:,.1f} ms"
+    word = (
+        f"<b style='color:{COLOURS[finding.severity]}'>{finding.severity}</b><br>"
+        f"<span style='color:#57606a'>{finding.confidence} confidence</span>"
+    )
+    what = (
+        f"{html.escape(finding.title)}<br><code>{html.escape(_cause(finding))}</code>"
+        f"<details><summary>evidence</summary><ul>{facts}{ruled}</ul></details>"
+    )
+    todo = f"{html.escape(finding.fix)} <span style='color:#57606a'>({html.escape(finding.playbook)})</span>"
+    cells = "".join(f"<td style='{CELL}'>{c}</td>" for c in (word, what, saves, todo))
+    return f"<tr>{cells}</tr>"
+
+
+def fact_text(evidence: Evidence) -> str:
+    """`fact: number unit`; the fact alone where it has no value."""
+    if evidence.value is None:
+        return evidence.fact
+    return f"{evidence.fact}: {_number(evidence.value)} {evidence.unit}".rstrip()
+
+
+def _cause(finding: Finding) -> str:
+    return finding.cause if finding.sub_cause is None else f"{finding.cause} ({finding.sub_cause})"
+
+
+def _items(texts: Iterable[str]) -> str:
+    return "".join(f"<li>{html.escape(text)}</li>" for text in texts)
+
+
+def _number(value: object) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
