@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import UnknownContentError, UnknownParameterError, UnreadableFileError
@@ -139,3 +139,15 @@ def test_the_form_is_seen(tmp_path):
     assert form_of(write(tmp_path, "a.json", '{"a": 1}\n{"a": 2}')) == "jsonl"
     assert form_of(write(tmp_path, "b.json", '{"a": [{"b": 1}]}')) == "json"
     assert form_of(write(tmp_path, "c.txt", "[1]")) == "text"
+
+
+@given(st.binary(min_size=1, max_size=400), st.sampled_from(["jsonl", "json", "csv", "text"]), st.booleans())
+@settings(max_examples=150)
+def test_any_bytes_give_samples_or_a_clear_error(tmp_path_factory, data, form, packed):
+    path = tmp_path_factory.mktemp("any") / ("a.gz" if packed else "a")
+    path.write_bytes(gzip.compress(data)[: len(data) + 15] if packed else data)
+    try:
+        found = list(read_samples(path, form=form, longest_bytes=64))
+    except UnreadableFileError:  # carries its fix; any other error fails the test
+        found = []
+    assert all((s.fields is None) == bool(s.problem) for s in found)
