@@ -71,6 +71,18 @@ def test_with_control_nothing_starts_that_the_budget_does_not_cover(tmp_path, mo
 
 def test_impossible_settings_are_refused(tmp_path):
     task = EvaluationTask(network=nn.ReLU(), subsets={})
+    with pytest.raises(UnknownParameterError, match="empty has no samples"):
+        InlineEval(EvaluationTask(network=nn.ReLU(), subsets={"empty": []}), Recorder(tmp_path))
     for options in ({"every": 0}, {"budget_share": 0.0}, {"budget_share": 5}):
         with pytest.raises(UnknownParameterError, match="no interval and no share"):
             InlineEval(task, Recorder(tmp_path), **options)
+
+
+def test_a_disk_that_cannot_be_written_does_not_end_the_training(tmp_path, monkeypatch, caplog):
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    inline = InlineEval(EvaluationTask(network=nn.ReLU(), subsets={}), Recorder(tmp_path / "run"))
+    monkeypatch.setattr("workbench.probes.inline_evaluation.write_evaluation", full)
+    inline._write(None, {})
+    assert "No space left on device" in caplog.text

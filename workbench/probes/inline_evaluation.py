@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +11,12 @@ from mindspore.train import Callback, RunContext
 
 from workbench.errors import UnknownParameterError
 from workbench.probes.corpus import Sample
-from workbench.probes.evaluation import EvaluationTask, protocol_of, score, write_evaluation
+from workbench.probes.evaluation import EvaluationTask, Scored, protocol_of, score, write_evaluation
 from workbench.probes.inline_budget import Decision, InlineBudget
 from workbench.probes.recorder import Recorder
 from workbench.probes.signals import read_outputs
 
+log = logging.getLogger(__name__)
 COMPILE_GUESS_SHARE = 0.35  # of the first training step: a forward graph compiled in 0.32 to 0.37 of its time
 
 
@@ -34,7 +36,7 @@ class InlineEval(Callback):
         controlled: False evaluates all subsets every `every` steps, whatever that costs.
 
     Raises:
-        UnknownParameterError: `every` is below 1, or `budget_share` not between 0 and 1.
+        UnknownParameterError: `every` is below 1, `budget_share` not between 0 and 1, or a subset has no samples.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class InlineEval(Callback):
                 f"every={every!r} and budget_share={budget_share!r} are no interval and no share.",
                 fix="give every >= 1 and 0 < budget_share < 1",
             )
+        _must_have_samples(task.subsets)
         self.task, self.recorder = task, recorder
         self.budget = InlineBudget(every=every, budget_share=budget_share, controlled=controlled)
         self._scorer = task.scorer()
@@ -71,7 +74,12 @@ class InlineEval(Callback):
         return time.perf_counter() - self._start - self.spent_seconds
 
     def add_subset(self, name: str, samples: Sequence[Sample]) -> None:
-        """Let a subset join the queue, as its next."""
+        """Let a subset join the queue, as its next.
+
+        Raises:
+            UnknownParameterError: it has no samples.
+        """
+        _must_have_samples({name: samples})
         self._subsets[name] = samples
         self._queue = [name, *(s for s in self._queue if s != name)]
 
@@ -115,10 +123,28 @@ class InlineEval(Callback):
         with self.recorder.interval("eval", name="inline", subsets=list(decision.subsets)):
             scored = score(due, checkpoint=None, step=decision.step, scorer=self._scorer)
             protocol = protocol_of(due, file=None, scored=scored, dataset_rebuilt=False, graph_rebuilt=False)
-            write_evaluation(self.recorder.writer.files, "inline", scored, protocol)
+            self._write(scored, protocol)
         self._queue = [s for s in self._queue if s not in decision.subsets] + list(decision.subsets)
         seconds = time.perf_counter() - start
         self.budget.spent(seconds, by_subset=_recurring(scored.seconds, seconds - scored.compile_seconds))
+
+    def _write(self, scored: Scored, protocol: Mapping[str, object]) -> None:
+        """Record the evaluation; a full disk must not end a training of days."""
+        files = self.recorder.writer.files
+        try:
+            write_evaluation(files, "inline", scored, protocol)
+        except OSError as error:
+            log.warning(
+                "An evaluation could not be written to %s (%s); training goes on. Fix: free space on that disk.",
+                files.root, error,
+            )  # fmt: skip
+
+
+def _must_have_samples(subsets: Mapping[str, Sequence[Sample]]) -> None:
+    if empty := [name for name, samples in subsets.items() if not samples]:
+        raise UnknownParameterError(
+            f"Subset {', '.join(empty)} has no samples.", fix="leave it out, or give it some (see docs/evaluation.md)"
+        )
 
 
 def _recurring(seconds: Mapping[str, float], whole: float) -> dict[str, float]:

@@ -72,7 +72,7 @@ class LayerProbe(Callback):
     def on_train_begin(self, run_context: RunContext) -> None:
         """Check the order of the callbacks."""
         names = [type(c).__name__ for c in run_context.original_args().list_callback or ()]
-        if "InlineEval" in names[: names.index("LayerProbe")]:
+        if "InlineEval" in names[: names.index(type(self).__name__)]:
             raise UnknownParameterError(
                 "InlineEval stands before LayerProbe: the layers' numbers would be those of the evaluation.",
                 fix="order the callbacks Recorder, LayerProbe, InlineEval",
