@@ -111,7 +111,7 @@ def test_empty_tables_give_empty_tables():
     assert batch_waits(batches([1, 1], step_us=1).iloc[:1]).empty  # the first batch alone tells nothing
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.permutations(range(6)))
 def test_row_order_is_irrelevant_and_names_are_unique(fills, order):
     n = len(fills)

@@ -8,7 +8,6 @@ from pathlib import Path
 from workbench.commands.command import Command
 from workbench.commands.data_targets import built_pipelines
 
-NAMES = ("data_ops", "data_queue_samples", "data_batches", "telemetry", "training_steps")
 SHOWN = ("name", "num_workers", "input_fill_share", "output_fill_share", "cpu_cores")
 
 
@@ -44,11 +43,11 @@ def run_profile(arguments: argparse.Namespace) -> int:
 
 
 def _print_verdict(path: Path) -> bool:
-    from workbench.findings.data_pipeline import pipeline_verdicts
+    from workbench.findings.data_pipeline import NAMES, pipeline_verdicts
     from workbench.run import open_run
 
     run = open_run(path, quiet=True)
-    tables = {name: run.table(name) for name in NAMES if name in run.tables or name == "data_ops"}
+    tables = {name: run.table(name) for name in NAMES if name in run.tables}
     operators, found = pipeline_verdicts(tables)
     for rank, row in found.set_index("rank_id").iterrows():
         mine = operators[operators["rank_id"] == rank]

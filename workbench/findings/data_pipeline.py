@@ -14,9 +14,12 @@ from workbench.analyses.data_pipeline import (
     pipeline_operators,
 )
 from workbench.analyses.step_time import rank_step_times
+from workbench.errors import MissingTableError
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity
 from workbench.findings.rule import Rule, Tables
+from workbench.tables import DATA_OPS
 
+NAMES = ("data_ops", "data_queue_samples", "data_batches", "telemetry", "training_steps")  # what the verdict takes
 WAIT_SHARE_WARNING = 0.10
 WAIT_SHARE_CRITICAL = 0.30
 FIXES = {
@@ -61,7 +64,12 @@ def pipeline_verdicts(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
         The table of `pipeline_operators`, and the one of `bottleneck` with mean_wait_us, step_share and step_wait_us
         (the Recorder's data wait of the typical step; missing if not recorded) and a sentence. Where the Recorder saw
         no waiting, the pipeline keeps up.
+
+    Raises:
+        MissingTableError: there is no `data_ops`.
     """
+    if "data_ops" not in tables:
+        raise MissingTableError("No data pipeline was profiled in this run.", fix=DATA_OPS.fix)
     operators = pipeline_operators(tables["data_ops"], tables.get("data_queue_samples"), tables.get("data_batches"))
     batches = tables.get("data_batches")
     waits = batch_waits(batches) if batches is not None else None

@@ -10,18 +10,19 @@ from workbench.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from workbench.probes.batch_watch import BatchWatch
-    from workbench.probes.data_profile import profile_pipeline
+    from workbench.probes.data_profile import profile_pipeline, profile_pipelines
     from workbench.probes.evaluation import EvaluationTask
     from workbench.probes.inline_evaluation import InlineEval
     from workbench.probes.layer_probe import LayerProbe
     from workbench.probes.live_alerts import Alerts
+    from workbench.probes.pipeline_tune import tune
     from workbench.probes.profile_capture import profile_steps
     from workbench.probes.recorder import Recorder
     from workbench.probes.train_step import RecordedStep
 
 __all__ = [
     "Alerts", "BatchWatch", "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder",
-    "profile_pipeline", "profile_steps",
+    "profile_pipeline", "profile_pipelines", "profile_steps", "tune",
 ]  # fmt: skip
 
 _HOMES = {
@@ -33,7 +34,9 @@ _HOMES = {
     "RecordedStep": "train_step",
     "Recorder": "recorder",
     "profile_pipeline": "data_profile",
+    "profile_pipelines": "data_profile",
     "profile_steps": "profile_capture",
+    "tune": "pipeline_tune",
 }
 
 

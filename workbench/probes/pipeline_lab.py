@@ -139,6 +139,11 @@ def lab_pipeline(name: str, *, size: int = 1, seed: int = 0) -> LabPipeline:
     )
 
 
+def demo() -> dict[str, ds.Dataset]:
+    """Two pipelines to try the tuner on: one with too few workers, one that keeps up."""
+    return {"train": lab_pipeline("too_few_workers").dataset, "eval": lab_pipeline("keeps_up").dataset}
+
+
 Made = tuple[ds.Dataset, float, str | None, str, int]
 
 

@@ -24,6 +24,7 @@ from workbench.errors import PipelineError
 
 WARM_UP_SHARE = 0.25  # of the time: queues fill, worker processes start
 ANSWER_S = 20.0  # a first row that takes longer counts as none
+MOST_TIMES = 3  # of the time asked for, to see two whole epochs
 KEPT_ROWS, KEPT_BYTES = 256, 64 * 2**20
 
 
@@ -31,8 +32,9 @@ KEPT_ROWS, KEPT_BYTES = 256, 64 * 2**20
 class PipelineRun:
     """What one bounded iteration showed; times in microseconds, per row that came out.
 
-    `cpu_us` counts this process and its worker processes. `stolen_share` is the part of the time in which the busiest
-    thread was ready and had no core: what other programs took. `epoch_rows` is None if no epoch ended.
+    `row_us` is over whole epochs where two of them end. `cpu_us` counts this process and its worker processes.
+    `stolen_share` is the part of the time in which the busiest thread was ready and had no core, at most what other
+    programs used of the machine. `epoch_rows` is None if no epoch ended.
     """
 
     rows: int
@@ -103,6 +105,8 @@ class _Iteration:
         self.wait_s = 0.0
         self.kept: list[dict[str, np.ndarray]] = []
         self.kept_bytes = 0
+        self.epoch_ends: list[int] = []  # rows taken by the end of each epoch
+        self.busy_s = [0.0, 0.0]
         self.before: dict[int, tuple[float, float]] = {}
         self.after: dict[int, tuple[float, float]] = {}
         self.cpu_s = [0.0, 0.0]
@@ -119,7 +123,7 @@ class _Iteration:
         try:
             while not self.is_over and self._epoch(iterator):
                 pass
-            self.after, self.cpu_s[1] = thread_times(), processor_time()
+            self.after, self.cpu_s[1], self.busy_s[1] = thread_times(), processor_time(), _busy_time()
         finally:
             done.set()
         if not self.has_hung:
@@ -139,6 +143,7 @@ class _Iteration:
             self.asked = time.perf_counter()
         if not self.has_hung and self.rows > before:
             self.epoch_rows = self.epoch_rows or self.rows - before
+            self.epoch_ends.append(self.rows)
         return self.rows > before and not self.has_hung
 
     def _watch(self, iterator: Any, done: threading.Event) -> None:
@@ -158,10 +163,16 @@ class _Iteration:
         if not self.warm_from:
             if now - self.times[0] >= WARM_UP_SHARE * self.seconds or now - self.begun > self.seconds:
                 self.warm_from, self.warm_rows = now, self.rows
-                self.before, self.cpu_s[0] = thread_times(), processor_time()
+                self.before, self.cpu_s[0], self.busy_s[0] = thread_times(), processor_time(), _busy_time()
             return
         self.wait_s += waited
-        self.is_over = self.is_over or now - self.times[0] >= self.seconds
+        lasted = now - self.times[0]
+        in_epochs = self.epoch_ends and len(self._whole_epochs()) < 2 and lasted < MOST_TIMES * self.seconds
+        self.is_over = self.is_over or (lasted >= self.seconds and not in_epochs)
+
+    def _whole_epochs(self) -> list[int]:
+        """Ends of epochs since the warm-up: between two of them, the rate is that of whole epochs."""
+        return [rows for rows in self.epoch_ends if self.warm_rows and rows >= self.warm_rows]
 
     def result(self, what: str) -> PipelineRun:
         """The figures, from the warm-up on."""
@@ -175,11 +186,16 @@ class _Iteration:
             )
         times = np.array(self.times[self.warm_rows - 1 :])
         span_us = (times[-1] - times[0]) * 1e6
+        ends = self._whole_epochs()
+        first, last = (ends[0], ends[-1]) if len(ends) > 1 else (self.warm_rows, self.rows)
+        own_s = self.cpu_s[1] - self.cpu_s[0]
+        others_s = max(self.busy_s[1] - self.busy_s[0] - own_s, 0.0)
+        others_share = others_s * 1e6 / span_us / (os.cpu_count() or 1)  # of the machine
         return PipelineRun(
             rows=rows,
-            row_us=span_us / rows,
-            cpu_us=(self.cpu_s[1] - self.cpu_s[0]) * 1e6 / rows,
-            stolen_share=_stolen(self.before, self.after, span_us),
+            row_us=(self.times[last - 1] - self.times[first - 1]) * 1e6 / (last - first),
+            cpu_us=own_s * 1e6 / rows,
+            stolen_share=min(_stolen(self.before, self.after, span_us), others_share),
             first_row_us=(self.times[0] - self.begun) * 1e6,
             epoch_rows=self.epoch_rows,
             intervals_us=np.diff(times) * 1e6,
@@ -203,6 +219,12 @@ def processor_time() -> float:
             continue
         total += times.user + times.system
     return total
+
+
+def _busy_time() -> float:
+    """Seconds of processor time of all programs on this machine so far."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 def thread_times() -> dict[int, tuple[float, float]]:

@@ -17,6 +17,7 @@ import traitlets
 from workbench.analyses.data_pipeline import wait_curve
 from workbench.analyses.pipeline_rates import Machine, Setting, operator_times
 from workbench.analyses.pipeline_tuning import predict, recommend
+from workbench.analyses.step_time import rank_step_times
 from workbench.charts.data_pipeline import (
     batch_waits_chart,
     operator_times_chart,
@@ -25,13 +26,43 @@ from workbench.charts.data_pipeline import (
 )
 from workbench.charts.theme import prepare_live_charts
 from workbench.errors import WorkbenchError
-from workbench.findings.data_pipeline import pipeline_verdicts
+from workbench.findings.data_pipeline import NAMES, pipeline_verdicts
 from workbench.run import Run, open_run
-from workbench.widgets.sections import Text
+from workbench.widgets.sections import Tables, Text, needs
 from workbench.widgets.slot import Slot
 
-NAMES = ("data_ops", "data_queue_samples", "data_batches", "telemetry", "training_steps")
 WIDE = "560px"
+
+
+@needs("data_ops")
+def verdict(tables: Tables) -> Text:
+    """What holds each rank's pipeline back, in a sentence."""
+    _operators, found = pipeline_verdicts(tables)
+    return Text(" ".join(found["sentence"]), quiet=False)
+
+
+@needs("data_ops")
+def operators(tables: Tables, *, rank_id: int | None = None) -> Any:
+    """The operators with their queues."""
+    rows, found = pipeline_verdicts(tables)
+    return operators_chart(rows, found, rank_id=rank_id)
+
+
+@needs("data_batches")
+def waits(tables: Tables, *, rank_id: int | None = None) -> Any:
+    """The wait for each batch."""
+    return batch_waits_chart(wait_curve(tables["data_batches"], rank_id=rank_id))
+
+
+@needs("training_steps", "data_wait_us")
+def before_and_after(tables: Tables, after: Tables) -> Any:
+    """Typical step and its wait for data, of two runs, as a table."""
+    runs = {"before": tables, "after": after}
+    rows = {name: rank_step_times(t["training_steps"]).median(numeric_only=True) for name, t in runs.items()}
+    shown = pd.DataFrame(rows).T[["step_us", "data_wait_us"]] / 1e3
+    named = shown.assign(share=shown["data_wait_us"] / shown["step_us"])
+    named.columns = ["step, ms", "wait for data, ms", "wait for data, share"]
+    return named.style.format({"step, ms": "{:.1f}", "wait for data, ms": "{:.1f}", "wait for data, share": "{:.1%}"})
 
 
 class DataPipelineView(ipywidgets.VBox):
