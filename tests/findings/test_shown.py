@@ -39,3 +39,5 @@ def test_a_finding_as_a_row_is_escaped_and_complete():
 def test_facts_without_a_unit_or_value():
     assert fact_text(Evidence(fact="a", value="x")) == "a: x"
     assert fact_text(Evidence(fact="a")) == "a"
+    assert fact_text(Evidence(fact="a", value=2_097_711.475, unit="us")) == "a: 2,097,711 us"
+    assert fact_text(Evidence(fact="a", value=3e-7)) == "a: 3e-07"

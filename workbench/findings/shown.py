@@ -59,4 +59,6 @@ def _items(texts: Iterable[str]) -> str:
 
 
 def _number(value: object) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
