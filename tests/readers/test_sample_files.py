@@ -95,7 +95,7 @@ def test_csv_rows_of_another_width_and_bad_headers(tmp_path):
     assert [f for f in fields(path) if f] == [{"x": "1", "y": "2"}, {"x": "7", "y": "8"}]
     assert problems(path) == {2: "1 cells, the header has 2 columns", 3: "3 cells, the header has 2 columns"}
     for header in ("x,,y\n1,2,3\n", "x,x\n1,2\n"):
-        with pytest.raises(UnreadableFileError, match="empty or repeated names"):
+        with pytest.raises(UnreadableFileError, match="no header of distinct names"):
             fields(write(tmp_path, "b.csv", header))
     huge = write(tmp_path, "huge.csv", 'x\n"' + "z" * 500 + '"\nok\n')
     assert [f for f in fields(huge, longest_bytes=100) if f] == [{"x": "ok"}]

@@ -220,10 +220,13 @@ def _text_lines(stream: TextIO, _path: Path, longest: int, skip: int) -> Iterato
 def _csv_rows(stream: TextIO, path: Path, longest: int, skip: int) -> Iterator[RawSample]:
     header_line = next((line for line in iter(stream.readline, "") if line.strip()), "")
     delimiter = "\t" if _ending(path) == ".tsv" else max(DELIMITERS, key=header_line.count)
-    header = [name.strip() for name in next(csv.reader([header_line], delimiter=delimiter))]
-    if not all(header) or len(set(header)) < len(header):
+    try:
+        header = [name.strip() for name in next(csv.reader([header_line], delimiter=delimiter), [])]
+    except csv.Error:
+        header = []
+    if not header or not all(header) or len(set(header)) < len(header):
         raise UnreadableFileError(
-            f"The first line of {path.name} is no header: {shown(header_line)[:80]!r} has empty or repeated names.",
+            f"The first line of {path.name} is no header of distinct names: {shown(header_line)[:80]!r}.",
             fix="begin the file with a line of distinct column names",
         )
     csv.field_size_limit(longest)
