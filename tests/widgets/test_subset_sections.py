@@ -9,7 +9,7 @@ from tests.findings.test_subset_course import MIX, series
 from workbench.widgets import subset_sections as sections
 from workbench.widgets.sections import Text
 
-PARTS = ("drops", "courses", "mix", "visible", "choice", "ranking", "protocols", "layers")
+PARTS = ("drops", "courses", "mix", "visible", "choice", "ranking", "protocols", "layers", "positions")
 OF_SUBSET = ("mix_change", "tokens", "lengths")
 
 
@@ -40,6 +40,7 @@ def test_every_part_shows_something_on_the_starved_run(starved):
     assert isinstance(chart, alt.LayerChart)
     assert len(chart.to_dict()["datasets"]) >= 2
     assert isinstance(sections.mix(tables), alt.Chart)
+    assert isinstance(sections.positions(tables), alt.FacetChart)
     assert "arithmetic" in sections.mix_change(tables, "arithmetic").to_html()
 
 

@@ -108,3 +108,31 @@ def choice_chart(ranked: pd.DataFrame) -> AnyChart:
     zero = alt.Chart(shown).mark_rule(color=QUIET, strokeDash=[3, 3]).encode(x=alt.datum(0.0))
     heading = alt.TitleParams("Which checkpoint?", subtitle="loss, spread over subsets and gradients before it")
     return alt.layer(zero, interval, points).properties(title=heading, width=520, height=alt.Step(24))
+
+
+def position_chart(losses: pd.DataFrame, *, subset: str | None = None) -> AnyChart:
+    """Heat map of the loss by place in the sample (across) and by sample length (down), one panel per subset.
+
+    Args:
+        losses: one model state of `position_loss.loss_by_position`.
+        subset: show this one only.
+    """
+    rows = losses if subset is None else losses[losses["subset"] == subset]
+    place = [f"{a}-{b}" for a, b in zip(rows["first_position"], rows["last_position"], strict=True)]
+    length = [f"{a}-{b}" for a, b in zip(rows["low_tokens"], rows["high_tokens"], strict=True)]
+    numbers = rows[["subset", "last_position", "high_tokens", "loss", "low", "high", "perplexity", "n"]]
+    shown = numbers.assign(place=place, length=length)
+    places = list(dict.fromkeys(shown.sort_values("last_position")["place"]))
+    lengths = list(dict.fromkeys(shown.sort_values("high_tokens")["length"]))
+    base = alt.Chart(shown).encode(
+        x=alt.X("place:N", title="place in the sample (tokens)", sort=places, axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("length:N", title="sample length (tokens)", sort=lengths),
+    )
+    three = [alt.Tooltip(f"{c}:Q", format=".3f") for c in ("loss", "low", "high")]
+    cells = base.mark_rect().encode(
+        color=alt.Color("loss:Q", title="nats per token", scale=alt.Scale(scheme="viridis", zero=False)),
+        tooltip=["subset:N", "place:N", "length:N", *three, alt.Tooltip("perplexity:Q", format=".4g"), "n:Q"],
+    )
+    texts = base.mark_text(color="white").encode(text=alt.Text("loss:Q", format=".2f"))
+    panels = alt.layer(cells, texts).properties(width=420, height=alt.Step(30))
+    return panels.facet(row=alt.Row("subset:N", title=None)).properties(title="Loss by length and place")

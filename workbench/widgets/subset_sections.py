@@ -10,6 +10,7 @@ from pandas.io.formats.style import Styler
 from workbench.analyses.checkpoint_choice import rank_checkpoints
 from workbench.analyses.cross_layer import cross_layer_readings
 from workbench.analyses.evaluation import checkpoints_in_order
+from workbench.analyses.position_loss import loss_by_position
 from workbench.analyses.protocol import comparable_samples, protocol_labels
 from workbench.analyses.sampling_mix import sampling_shares
 from workbench.analyses.subset_causes import (
@@ -165,6 +166,14 @@ def _table(frame: pd.DataFrame) -> Styler:
     style = frame.style.format(precision=4, na_rep="")
     style = style.format(small, na_rep="", subset=list(small)) if small else style
     return style.hide(axis="index").set_table_styles([*STYLES, WRAPPED])
+
+
+@needs("eval_samples", "position_losses")
+def positions(tables: Tables) -> Any:
+    """Loss by sample length and place in the sample, of the last evaluation."""
+    samples = tables["eval_samples"]
+    last = samples[samples["step"] == samples.loc[samples["position_losses"].notna(), "step"].max()]
+    return charts.position_chart(loss_by_position(last))
 
 
 def _row(tables: Tables, subset: str | None) -> pd.Series | None:
