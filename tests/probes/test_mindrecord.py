@@ -1,6 +1,7 @@
 """Conversion to MindRecord: what was there is written, also after kills; what cannot be written is set aside."""
 
 import json
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -208,3 +209,36 @@ def test_two_conversions_into_one_folder_are_refused(tmp_path):
 def test_data_without_any_usable_sample(tmp_path):
     with pytest.raises(UnknownParameterError, match="No field could be inferred"):
         convert(write_lines(tmp_path / "a.jsonl", ["oops\n", "oops\n"]), tmp_path / "out")
+
+
+def any_value(pick):
+    letters = 'Aé中😀\n"\\'
+    makers = (
+        lambda: pick.randint(-9, 9), lambda: pick.random() * 1e3, lambda: True, lambda: None, lambda: {"a": 1},
+        lambda: "".join(pick.choices(letters, k=pick.randrange(9))), lambda: [1, 2.5],
+        lambda: [pick.randint(0, 5) for _ in range(pick.randrange(4))],
+    )  # fmt: skip
+    return pick.choice(makers)()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mixtures_of_all_kinds_come_back_or_are_set_aside(tmp_path, seed):
+    pick = random.Random(seed)
+    usual = {key: any_value(pick) for key in ("a", "b c", "d")}
+    records = [
+        {"n": n} | {k: v if pick.random() < 0.7 else any_value(pick) for k, v in usual.items() if pick.random() < 0.95}
+        for n in range(40)
+    ]
+    state = convert(write_lines(tmp_path / "a.jsonl", records), tmp_path / "out")
+    aside = [json.loads(line)["place"] for line in (tmp_path / "out/set_aside.jsonl").read_text().splitlines()]
+    kept = [r for n, r in enumerate(records, 1) if n not in aside]
+    rows = rows_of(tmp_path / "out")
+    assert [int(r["n"]) for r in rows] == [r["n"] for r in kept]
+    for row, record in zip(rows, kept, strict=True):
+        for field in state.fields:
+            value, read = record.get(field.source), row[field.name].tolist()
+            if field.kind == "string":
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                assert read == ("" if value is None else text)
+            else:
+                assert read == value
