@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from workbench.probes.pipeline_tune import tune
     from workbench.probes.profile_capture import profile_steps
     from workbench.probes.recorder import Recorder
+    from workbench.probes.sample_columns import FirstInputs, SampleColumns
     from workbench.probes.train_step import RecordedStep
 
 __all__ = [
-    "Alerts", "BatchWatch", "EvaluationTask", "InlineEval", "LayerProbe", "RecordedStep", "Recorder",
-    "profile_pipeline", "profile_pipelines", "profile_steps", "tune",
+    "Alerts", "BatchWatch", "EvaluationTask", "FirstInputs", "InlineEval", "LayerProbe", "RecordedStep", "Recorder",
+    "SampleColumns", "profile_pipeline", "profile_pipelines", "profile_steps", "tune",
 ]  # fmt: skip
 
 _HOMES = {
     "BatchWatch": "batch_watch",
     "Alerts": "live_alerts",
     "EvaluationTask": "evaluation",
+    "FirstInputs": "sample_columns",
     "InlineEval": "inline_evaluation",
     "LayerProbe": "layer_probe",
     "RecordedStep": "train_step",
     "Recorder": "recorder",
+    "SampleColumns": "sample_columns",
     "profile_pipeline": "data_profile",
     "profile_pipelines": "data_profile",
     "profile_steps": "profile_capture",
