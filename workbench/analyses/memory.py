@@ -42,9 +42,9 @@ def memory_peaks(memory_timeline: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per rank_id (over its windows): component, samples, peak_allocated_bytes, peak_at_ns,
-        peak_reserved_bytes, peak_active_bytes, last_allocated_bytes, unused_bytes (peak reserved - peak allocated: what
-        the pool holds beyond what was ever in use at once) and unused_share (of peak reserved, in [0, 1]). Empty in,
-        empty out.
+        peak_reserved_bytes, peak_active_bytes, first_reserved_bytes (when the record began), last_allocated_bytes,
+        unused_bytes (peak reserved - peak allocated: what the pool holds beyond what was ever in use at once) and
+        unused_share (of peak reserved, in [0, 1]). Empty in, empty out.
     """
     curve = memory_curve(memory_timeline)
     groups = curve.groupby("rank_id")
@@ -54,6 +54,7 @@ def memory_peaks(memory_timeline: pd.DataFrame) -> pd.DataFrame:
         peak_allocated_bytes=("allocated_bytes", "max"),
         peak_reserved_bytes=("reserved_bytes", "max"),
         peak_active_bytes=("active_bytes", "max"),
+        first_reserved_bytes=("reserved_bytes", "first"),
         last_allocated_bytes=("allocated_bytes", "last"),
     )
     highest = curve.sort_values(["allocated_bytes", "time_ns"], ascending=[False, True], kind="stable")

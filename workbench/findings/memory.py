@@ -31,7 +31,8 @@ def find_fragmentation(memory_timeline: pd.DataFrame, tensor_lifetimes: pd.DataF
     """One finding if pools hold far more than their blocks need, on the rank where it is worst.
 
     What a pool needs is what a fresh best-fit pool takes for the same allocations (replayed where they are recorded),
-    and at least the allocated peak and one growth block.
+    and at least the allocated peak and one growth block. A pool that did not grow while it was recorded may have needed
+    its size before: that is said, with medium confidence.
     """
     peaks = memory_peaks(memory_timeline).dropna(subset=["peak_allocated_bytes", "peak_reserved_bytes"])
     if peaks.empty:
@@ -150,6 +151,11 @@ def _fragmentation(worst: pd.Series, excess: float, replayed: float | None, rank
         Evidence(fact="more than the blocks need", value=excess / GIB, unit="GiB"),
         Evidence(fact="ranks that show it", value=ranks, unit=f"of {all_ranks} ranks"),
     ]
+    grew = bool(worst["first_reserved_bytes"] < reserved)
+    earlier = "" if grew else " The pool was as large when the record began: it may have needed that before."
+    if not grew:
+        first = float(worst["first_reserved_bytes"]) / GIB
+        facts.append(Evidence(fact="reserved when the record began", value=first, unit="GiB", table="memory_timeline"))
     if replayed is not None:
         fact = "a fresh best-fit pool takes for the same allocations"
         facts.append(Evidence(fact=fact, value=replayed / GIB, unit="GiB", table="tensor_lifetimes", where=where))
@@ -157,10 +163,11 @@ def _fragmentation(worst: pd.Series, excess: float, replayed: float | None, rank
         cause="fragmentation",
         playbook="T9",
         severity=severity,
-        confidence="high" if replayed is not None else "medium",
+        confidence="high" if replayed is not None and grew else "medium",
         title=f"The memory pool of rank {rank_id} holds {reserved / GIB:.1f} GiB for at most {allocated / GIB:.1f} GiB "
         f"in use: {excess / GIB:.1f} GiB ({excess / reserved:.0%}) are lost to fragmentation"
-        + (f", on {ranks} of {all_ranks} ranks." if ranks > 1 else "."),
+        + (f", on {ranks} of {all_ranks} ranks." if ranks > 1 else ".")
+        + earlier,
         fix="Let the pool map pieces together (MS_ALLOC_CONF=enable_vmm:True), allocate long-lived blocks first, pad "
         "sequences to few lengths, and set one size for the pool (set_memory(init_size=...)).",
         source="pool of whole growth blocks, replayed where allocations are recorded; thresholds ours",
