@@ -62,7 +62,8 @@ def batch_waits_chart(curve: pd.DataFrame) -> AnyChart | alt.VConcatChart:
     if curve.empty:
         return empty_chart("Wait for each batch")
     few = curve.assign(wait_ms=curve["wait_us"] / 1e3)[["batch", "wait_ms", "queue_size"]]
-    x = alt.X("batch:Q", title="batch")
+    last = float(few["batch"].max())
+    x = alt.X("batch:Q", title="batch", scale=alt.Scale(domain=[0, last + 1], nice=False))
     tips = ["batch:Q", alt.Tooltip("wait_ms:Q", format=".1f"), "queue_size:Q"]
     waits = (
         alt.Chart(few, title="Wait for each batch")
@@ -126,14 +127,13 @@ def predictions_chart(settings: pd.DataFrame) -> AnyChart:
     if settings.empty:
         return empty_chart("Predicted and measured", "nothing predicted yet")
     shown = settings.assign(
-        label=[f"{i}. {text}" for i, text in enumerate(settings["setting"], 1)],
+        number=range(1, len(settings) + 1),
         predicted_ms=settings["batch_us"] / 1e3,
         low_ms=settings["low_us"] / 1e3,
         high_ms=settings["high_us"] / 1e3,
         measured_ms=settings.get("measured_us", pd.Series(dtype="float64")).reindex(settings.index) / 1e3,
     )
-    y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=420))
-    base = alt.Chart(shown).encode(y=y)
+    base = alt.Chart(shown).encode(y=alt.Y("number:O", title="setting"))
     tips = ["setting:N", *(alt.Tooltip(f"{c}_ms:Q", format=".2f") for c in ("predicted", "low", "high", "measured"))]
     x = alt.X("low_ms:Q", title="ms between batches", scale=alt.Scale(zero=True))
     spans = base.mark_bar(color=GREY, opacity=0.4, height=14).encode(x=x, x2="high_ms:Q", tooltip=tips)
@@ -141,7 +141,10 @@ def predictions_chart(settings: pd.DataFrame) -> AnyChart:
     dots = base.transform_filter("isValid(datum.measured_ms)").mark_point(color=RED, filled=True, size=90)
     title = alt.Title("Predicted and measured", subtitle="blue: predicted, grey: its 95 % interval, red: measured")
     dots = dots.encode(x="measured_ms:Q", tooltip=tips)
-    return alt.layer(spans, ticks, dots).properties(height=34 * len(shown), title=title)
+    words = base.mark_text(align="left", dx=6, dy=-15, color=QUIET, fontSize=12).encode(
+        x=alt.value(0), text="setting:N"
+    )
+    return alt.layer(spans, ticks, dots, words).properties(height=ROW_HEIGHT * len(shown), title=title)
 
 
 def _about(row: dict[str, object]) -> str:

@@ -114,7 +114,7 @@ def _finding(worst: pd.Series, operators: pd.DataFrame, *, share: float, wait_us
         cause="data_starved",
         playbook="T6",
         severity=_severity(share),
-        confidence="high" if share == share else "medium",
+        confidence="medium" if share != share or _may_be_another(reason, worst) else "high",
         title=f"{name} holds the data pipeline back: it {REASONS[reason]}{waited}.",
         fix=FIXES[key].format(name=name) + ".",
         source="input queue full, output queue empty while training waits (workbench.analyses.data_pipeline)",
@@ -123,6 +123,11 @@ def _finding(worst: pd.Series, operators: pd.DataFrame, *, share: float, wait_us
         evidence=_evidence(worst, operators, share=share, of_step=of_step),
         rules_out=_ruled_out(worst, operators),
     )
+
+
+def _may_be_another(reason: str, worst: pd.Series) -> bool:
+    """One thread that holds the lock is told by its processor time alone."""
+    return reason == "gil" and not float(worst["num_workers"]) >= 2
 
 
 def _severity(share: float) -> Severity:
