@@ -116,6 +116,22 @@ def test_longer_passes_of_layers_that_are_sharded_over_hosts(tmp_path):
     assert [f.cause for f in find_scaling_causes(tables(tmp_path, one=small, two=narrow))] == ["poor_scaling"]
 
 
+def test_a_tensor_parallel_group_wider_than_a_server_where_no_line_names_hosts(tmp_path):
+    logs = tables(
+        tmp_path,
+        small__worker_0=mindformers_job(step_ms=1000, devices=8, batch=64),
+        large__worker_0=mindformers_job(step_ms=2600, devices=16, batch=128, seed=1),
+    )
+    width = logs["settings"].iloc[[0]].assign(name="parallel_config.model_parallel", source="parallel.yaml")
+    found = [
+        find_scaling_causes({**logs, "settings": pd.concat([logs["settings"], width.assign(value=tensor_parallel)])})
+        for tensor_parallel in ("16", "8")
+    ]
+    assert [[(f.cause, f.severity) for f in causes] for causes in found] == [
+        [("link_bound_sharding", "critical")], [("poor_scaling", "critical")],
+    ]  # fmt: skip
+
+
 def test_jobs_that_scale_or_cannot_be_compared(tmp_path):
     good = tables(
         tmp_path / "good",

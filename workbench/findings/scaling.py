@@ -39,6 +39,7 @@ FIXES = {
 }
 SHARDING_WIDTH = ("tensor_model_parallel_size", "model_parallel", "tensor_parallel_size", "tp_size", "tp")
 SHARDED_PARAMETERS = ("zero_stage", "stage", "zero3", "fsdp", "use_torch_fsdp2", "fully_shard")
+DEVICES_PER_HOST = 8  # of training servers, where no line names the hosts
 WORDS = {"late_ranks": "late ranks", "launch_gaps": "launch gaps", "unknown": "not known"}
 
 
@@ -136,10 +137,10 @@ def _cause(last: pd.Series, ends: pd.DataFrame, settings: pd.DataFrame | None) -
 
 def _shards_over_hosts(settings: pd.DataFrame | None, job: pd.Series) -> bool:
     """Whether layers are sharded wider than a host, by the settings."""
-    if settings is None or not job["hosts"] > 1:
+    if settings is None or not (job["hosts"] > 1 or job["devices"] > DEVICES_PER_HOST):
         return False
     width = setting(settings, *SHARDING_WIDTH)
-    per_host = job["devices"] / job["hosts"]
+    per_host = job["devices"] / job["hosts"] if job["hosts"] > 1 else float(DEVICES_PER_HOST)
     wide = width is not None and width.isdigit() and int(width) > per_host
     stage = (setting(settings, *SHARDED_PARAMETERS) or "").lower()
     return wide or stage in ("3", "true", "full_shard", "full_shard auto_wrap")
