@@ -43,6 +43,7 @@ class Plan(NamedTuple):
 def train(run: Path, plan: Plan) -> None:
     """Train and record into `run`; call it in a process of its own."""
     import mindspore as ms
+    import numpy as np
     from mindspore.train import Model
 
     from workbench.probes.corpus import held_out_samples, load_documents
@@ -67,6 +68,9 @@ def train(run: Path, plan: Plan) -> None:
                           context_length=config.context_length, seed=plan.seed)  # fmt: skip
     file = write_mindrecord(samples, run / "data" / "train.mindrecord", subsets=list(SUBSETS))
     batches = token_pipeline(file, batch_size=batch_size, seed=plan.seed, shuffle=False, with_samples=True)
+    numbers = {name: k for k, name in enumerate(sorted({s.sample_id for s in samples}))}
+    place = np.array([numbers[s.sample_id] for s in samples])  # what a sample is, not when it is used
+    batches = batches.map(lambda used: place[used], ["sample"], num_parallel_workers=1)
     network = ByteTransformer(config)
     columns = SampleColumns(sample=2, subset=3, subset_names=SUBSETS)
     recorder = Recorder(run, config={"steps": plan.steps}, seeds={"all": plan.seed}, samples=columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, GREEN, GREY, QUIET, RED, AnyChart
+from workbench.charts.theme import BLUE, GREEN, GREY, INK, QUIET, RED, AnyChart
 from workbench.errors import UnknownParameterError
 from workbench.metrics import evaluation_title
 
@@ -126,13 +126,15 @@ def position_chart(losses: pd.DataFrame, *, subset: str | None = None) -> AnyCha
     lengths = list(dict.fromkeys(shown.sort_values("high_tokens")["length"]))
     base = alt.Chart(shown).encode(
         x=alt.X("place:N", title="place in the sample (tokens)", sort=places, axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("length:N", title="sample length (tokens)", sort=lengths),
+        y=alt.Y("length:N", title=None, sort=lengths),
     )
     three = [alt.Tooltip(f"{c}:Q", format=".3f") for c in ("loss", "low", "high")]
     cells = base.mark_rect().encode(
-        color=alt.Color("loss:Q", title="nats per token", scale=alt.Scale(scheme="viridis", zero=False)),
+        color=alt.Color("loss:Q", title="nats per token", scale=alt.Scale(scheme="oranges", zero=False)),
         tooltip=["subset:N", "place:N", "length:N", *three, alt.Tooltip("perplexity:Q", format=".4g"), "n:Q"],
     )
-    texts = base.mark_text(color="white").encode(text=alt.Text("loss:Q", format=".2f"))
+    texts = base.mark_text(color=INK).encode(text=alt.Text("loss:Q", format=".2f"))
     panels = alt.layer(cells, texts).properties(width=420, height=alt.Step(30))
-    return panels.facet(row=alt.Row("subset:N", title=None)).properties(title="Loss by length and place")
+    return panels.facet(row=alt.Row("subset:N", title=None)).properties(
+        title=alt.TitleParams("Loss by length and place", subtitle="down: length of the sample in tokens, per subset")
+    )
