@@ -14,9 +14,11 @@ from workbench.tables import LAYER_STATISTICS
 
 MEASURES = ("mean", "spread", "max_abs", "zero_share")
 LOG_MEASURES = ("spread", "max_abs")
-FEWEST_RECORDS = 8
+FEWEST_RECORDS = 20  # with fewer, the second quarter still lies in early learning: healthy layers part by factors of 5
 FEWEST_PEERS = 3  # layers of one kind that tell what is common to the kind
-DRIFT_LOG2 = 1.0  # a factor of 2 away from the peers; healthy runs stayed below 0.6 (docs/layers.md)
+DRIFT_LOG2 = 1.0  # a factor of 2 away from the peers
+DRIFT_STEADY = 2.5  # ... and so many times what the layer moved within the second quarter; healthy: up to 1.4
+LEAST_MOVE_LOG2 = 0.1  # a layer that stood still there moved as much as this
 DRIFT_SIGMAS = 8.0  # against the layer's own record-to-record noise
 COMMON_LOG2 = 3.0  # all layers together: a factor of 8 within the second half of the run
 DEAD_ZERO_SHARE = 0.99
@@ -73,8 +75,9 @@ def layer_drift(layer_statistics: pd.DataFrame) -> pd.DataFrame:
     Activations of a healthy training change together: the layers of one kind (names that differ in numbers only) grow
     or shrink by similar factors. Per record, the change of log2(spread) or log2(max_abs) against the second quarter of
     the records is taken, minus the median change of the kind. A layer departs if the median of its last fifth is more
-    than `DRIFT_LOG2` and `DRIFT_SIGMAS` robust deviations of its own record-to-record noise away. Apart from that: all
-    layers together (`all layers`), layers whose outputs became zero (`dead`) or not finite (`not finite`).
+    than `DRIFT_LOG2`, `DRIFT_SIGMAS` robust deviations of its own record-to-record noise, and `DRIFT_STEADY` times its
+    own movement within the second quarter (early learning moves layers far) away. Apart from that: all layers together
+    (`all layers`), layers whose outputs became zero (`dead`) or not finite (`not finite`).
 
     Args:
         layer_statistics: table `layer_statistics`; every rank is judged by itself.
@@ -197,8 +200,11 @@ def _departures(values: pd.DataFrame) -> list[dict[str, object]]:
     noise = MAD_TO_SIGMA * own.diff().iloc[1:].apply(mad) / np.sqrt(2)
     now = own.tail(last).median()
     sigmas = now.abs() / noise.where(noise > 0)
+    smooth = own.rolling(3, center=True, min_periods=1).median().iloc[_quarter(len(own))]
+    moved = (smooth.max() - smooth.min()).clip(lower=LEAST_MOVE_LOG2)
+    far = np.isfinite(now) & (now.abs() >= DRIFT_LOG2) & (now.abs() >= DRIFT_STEADY * moved)
     found = []
-    for key in own.columns[np.isfinite(now) & (now.abs() >= DRIFT_LOG2) & ~(sigmas < DRIFT_SIGMAS)]:
+    for key in own.columns[far & ~(sigmas < DRIFT_SIGMAS)]:
         found.append({
             "layer": key[1], "layer_index": key[0], "what": "departs", "departure_log2": float(now[key]),
             "sigmas": float(sigmas[key]), "onset_step": _onset(own[key], float(now[key])),
