@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
-import re
 import sys
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
-from workbench.cache import usable_directory, user_cache
 from workbench.commands.command import Command
-from workbench.errors import UnknownContentError, UnknownParameterError
+from workbench.errors import UnknownParameterError
 from workbench.files import share_dir, write_atomic
+from workbench.notebook_copies import fill_notebooks, is_ours, work_folder
 
 DEFAULT_NOTEBOOK = "start"
-PARAMETER = "run_path"
 SAMPLE = "rehearsal_run"
 # No look at the net: announcements, updates and the extension manager would wait for a time-out on a cluster.
 LAB_CONFIG = {
@@ -40,7 +37,7 @@ def run_open(arguments: argparse.Namespace) -> int:
     notebook = folder / f"{arguments.notebook.removesuffix('.ipynb')}.ipynb"
     fill_notebooks(share_dir() / "notebooks", folder, run, fresh=arguments.fresh)
     if not notebook.is_file():
-        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.ipynb") if _is_ours(p))
+        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.ipynb") if is_ours(p))
         raise UnknownParameterError(
             f"There is no notebook {arguments.notebook!r}.", fix=f"use one of {', '.join(known)}"
         )
@@ -59,38 +56,6 @@ def default_run(folder: Path) -> Path:
     return share_dir() / "data_samples" / SAMPLE
 
 
-def work_folder(run: Path) -> Path:
-    """Where the copies for a run lie: in the user's cache, so that run directories are left as they are.
-
-    Raises:
-        UnknownContentError: there is no such path.
-    """
-    if not run.exists():
-        raise UnknownContentError(f"There is no {run}.", fix="name a run directory, a profile, or a folder of logs")
-    place = run.resolve()
-    key = f"{re.sub(r'[^A-Za-z0-9._-]', '_', place.name)[:40]}-{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
-    return usable_directory(user_cache() / "notebooks" / key)
-
-
-def fill_notebooks(source: Path, folder: Path, run: Path, *, fresh: bool = False) -> None:
-    """Copy all notebooks of `source` into `folder`, filled in for a run. Earlier copies are kept, unless `fresh`.
-
-    Args:
-        source: folder of notebooks, searched in depth.
-        folder: where the copies go, under the same names.
-        run: the run that their parameter `run_path` gets.
-        fresh: replace copies, losing what the user changed in them.
-    """
-    for path in sorted(source.rglob("*.ipynb")):
-        copy = folder / path.relative_to(source)
-        if _is_ours(path) and (fresh or not copy.exists()):
-            notebook = msgspec.json.decode(path.read_bytes())
-            for cell in notebook["cells"]:
-                if "parameters" in cell.get("metadata", {}).get("tags", ()):
-                    cell["source"] = _filled("".join(cell["source"]), run)
-            write_atomic(copy, msgspec.json.format(msgspec.json.encode(notebook), indent=1))
-
-
 def lab_command(
     notebook: Path, folder: Path, *, browser: bool = True, port: int | None = None
 ) -> tuple[list[str], dict[str, str]]:
@@ -106,14 +71,6 @@ def lab_command(
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     paths = [str(config), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     return command, {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
-
-
-def _filled(source: str, run: Path) -> str:
-    return re.sub(rf"(?m)^{PARAMETER} = .*$", lambda _match: f"{PARAMETER} = {str(run.resolve())!r}", source)
-
-
-def _is_ours(path: Path) -> bool:
-    return ".ipynb_checkpoints" not in path.parts
 
 
 def _add_open(parser: argparse.ArgumentParser) -> None:
