@@ -97,12 +97,13 @@ def test_the_object_is_as_the_design_says_and_is_json(faulty):
 def test_the_object_fits_the_published_schema(healthy, faulty):
     validator = jsonschema.Draft202012Validator(diagnosis_schema())
     validator.check_schema(diagnosis_schema())
-    for found in (diagnose(healthy), diagnose(faulty), Diagnosis("r", diagnose(healthy).coverage, (finding(),))):
+    good, bad = diagnose(healthy), diagnose(faulty)
+    for found in (good, bad, Diagnosis("r", good.coverage, (finding(),))):
         validator.validate(found.to_dict())
-    broken = diagnose(faulty).to_dict()
+    broken = bad.to_dict()
     broken["causes"][0]["culprit"]["host"] = "a"
     assert not validator.is_valid(broken)
-    assert not validator.is_valid(diagnose(healthy).to_dict() | {"more": 1})
+    assert not validator.is_valid(good.to_dict() | {"more": 1})
 
 
 def finding(**values):

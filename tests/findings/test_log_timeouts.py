@@ -11,7 +11,7 @@ def job(folder, *, ranks=8, silent=(), words="", first=50, limit=1800.0, spread=
     random = np.random.default_rng(seed)
     files = {"settings.csv": settings} if settings else {}
     for rank in range(ranks):
-        steps = series(range(first, first + 3), seconds=np.arange(3) * 3.0 + random.uniform(0, 0.05))
+        steps = series(range(first, first + 3), ms=3000.0, seconds=np.arange(3) * 3.0 + random.uniform(0, 0.05))
         files[f"worker_{rank}.log"] = mindformers(steps, planned=900) + (
             words if rank in silent
             else notify_wait(6 + limit + random.uniform(0, spread), (rank + 1) % ranks) if reports else ""
@@ -30,7 +30,7 @@ def fact(finding, start):
         (16, 15, warning(50, "Device(id:7) memory isn't enough and alloc failed, kernel name: k, alloc size: 5B"),
          "out_of_memory"),
         (4, 0, "ValueError: broken sample\n", "crashed"),
-        (64, 40, "", None),
+        (32, 20, "", None),
     ],
 )  # fmt: skip
 def test_the_silent_rank_is_the_culprit(tmp_path, ranks, culprit, words, activity):

@@ -106,7 +106,7 @@ def test_runs_in_folders_with_settings_of_their_own(tmp_path):
 
 @pytest.mark.parametrize(("before", "after", "noise"), [(1000, 1000, 0.004), (1000, 1020, 0.004), (1000, 1060, 0.15),
                                                        (1300, 1000, 0.004)])  # fmt: skip
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_noise_and_gains_are_no_regression(tmp_path, before, after, noise, seed):
     files = {"a_before__log": log(before, noise=noise), "a_after__log": log(after, noise=noise, seed=seed, start=9e5)}
     assert causes(tmp_path, **files, env__csv=ITEMS.format("4.1.0", "4.2.0")) == []

@@ -13,6 +13,7 @@ from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Ste
 from workbench.findings.rule import Rule
 
 SHARE_WARNING = 0.05  # of the time, as for saving and evaluating
+LINES_LEAST = 10  # step lines of the rank: fewer do not tell what is usual
 LISTED_STEPS = 20
 NORM_FALLS = 2.0
 WORDS = {"eval": "evaluation", "checkpoint": "saving", "compile": "compilation"}
@@ -27,6 +28,8 @@ def find_unexplained_pauses(training_steps: pd.DataFrame, events: pd.DataFrame) 
     """
     gaps = log_gaps(events)
     open_ = gaps[gaps["kind"] == "unexplained"]
+    lines = training_steps.groupby("rank_id").size()
+    open_ = open_[open_["rank_id"].map(lines) >= LINES_LEAST]
     if open_.empty:
         return []
     per_rank = (open_["gap_us"] - open_["explained_us"]).groupby(open_["rank_id"]).sum()
@@ -216,10 +219,12 @@ def _ruled_out(odd: Oddities, explained: pd.DataFrame) -> tuple[RuledOut, ...]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("stall_steps",),
         needs=("training_steps", "events"),
         find=lambda t: find_unexplained_pauses(t["training_steps"], t["events"]),
     ),
     Rule(
+        causes=("none",),
         needs=("training_steps",),
         uses=("events", "settings"),
         find=lambda t: find_harmless(t["training_steps"], t.get("events"), t.get("settings")),
