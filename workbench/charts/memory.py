@@ -58,7 +58,7 @@ def peak_parts_chart(parts: pd.DataFrame) -> AnyChart:
         alt.Chart(data[["label", "part", "gib", "blocks", "share", "listed"]], title=title)
         .mark_bar()
         .encode(
-            x=alt.X("gib:Q", title="memory (GiB)"),
+            x=alt.X("gib:Q", title="memory (GiB)", axis=alt.Axis(tickCount=8)),
             y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
             color=alt.condition("datum.listed", alt.value(BLUE), alt.value(GREY)),
             tooltip=["part:N", "blocks:Q", alt.Tooltip("gib:Q", format=".4f"), alt.Tooltip("share:Q", format=".1%")],
@@ -166,7 +166,7 @@ def savings_chart(savings: pd.DataFrame) -> AnyChart:
         alt.Chart(data[["label", "part", "gib", "pool", "change"]], title=title)
         .mark_bar()
         .encode(
-            x=alt.X("gib:Q", title="off the peak (GiB)"),
+            x=alt.X("gib:Q", title="off the peak (GiB)", axis=alt.Axis(tickCount=8)),
             y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=LABEL_PIXELS)),
             color=alt.condition("datum.gib > 0", alt.value(BLUE), alt.value(RED)),
             tooltip=["part:N", "change:N", alt.Tooltip("gib:Q", format=".4f"), alt.Tooltip("pool:Q", format=".3f")],
