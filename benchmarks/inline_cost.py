@@ -1,8 +1,8 @@
 """What inline evaluation costs a real training, with its controller on and off, at the same initial interval.
 
-    python benchmarks/inline_cost.py [--steps 1000] [--every 10] [--write docs/inline_evaluation.md]
+    python benchmarks/inline_cost.py [--mode graph] [--steps 1000] [--every 10] [--write docs/inline_evaluation.md]
 
-Trains a small rehearsal model (graph mode, CPU) once per setting, in a process of its own, and reads the cost back from
+Trains a small rehearsal model (CPU) once per setting, in a process of its own, and reads the cost back from
 the run's events: evaluation seconds (compiling and writing included) over training seconds (evaluation left out).
 """
 
@@ -39,6 +39,7 @@ def child(folder: Path, arguments: argparse.Namespace) -> None:
         profile_steps=None,
         inline_every=arguments.every,
         inline_controlled=arguments.child == "on",
+        pynative=arguments.mode == "pynative",
     )
     (folder / "work").mkdir(parents=True)
     os.chdir(folder / "work")  # MindSpore leaves compiler output in the working directory
@@ -52,7 +53,7 @@ def measured(setting: str, arguments: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         print(f"training with the controller {setting}", file=sys.stderr, flush=True)
         words = [sys.executable, __file__, "--steps", str(arguments.steps), "--every", str(arguments.every)]
-        words += ["--child", setting, "--folder", folder]
+        words += ["--mode", arguments.mode, "--child", setting, "--folder", folder]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         run = open_run(Path(folder) / "run", quiet=True)
         events, steps = run.table("events"), run.table("training_steps")
@@ -81,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--every", type=int, default=10, help="initial interval in steps")
+    parser.add_argument("--mode", choices=["graph", "pynative"], default="graph")
     parser.add_argument("--write", type=Path, help="document whose table to replace")
     parser.add_argument("--child", choices=["on", "off"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -91,7 +93,10 @@ def main() -> None:
     rows = pd.DataFrame([measured(setting, arguments) for setting in ("on", "off")])
     lines = [f"| {' | '.join(rows.columns)} |", f"|{' --- |' * len(rows.columns)}"]
     lines += [f"| {' | '.join(map(str, row))} |" for row in rows.itertuples(index=False)]
-    text = "\n".join([f"{arguments.steps} steps, initial interval {arguments.every} steps, budget 5 %:", "", *lines])
+    mode = {"graph": "Graph mode", "pynative": "PyNative mode"}[arguments.mode]
+    text = "\n".join(
+        [f"{mode}, {arguments.steps} steps, initial interval {arguments.every} steps, budget 5 %:", "", *lines]
+    )
     print(text)
     if arguments.write:
         before, _, rest = arguments.write.read_text().partition(BEGIN)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.analyses import generated_text, text_rules
@@ -36,6 +36,7 @@ def test_rulers_and_short_repeats_are_no_loops(output):
     assert text_rules.loop(output) is None
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab", min_size=1, max_size=6), st.integers(4, 9), st.text(alphabet="cd", max_size=20))
 def test_a_fragment_repeated_often_enough_is_a_loop_whatever_stands_before(fragment, times, before):
     output = before + fragment * times
@@ -43,6 +44,7 @@ def test_a_fragment_repeated_often_enough_is_a_loop_whatever_stands_before(fragm
         assert text_rules.loop(output) is not None
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="abc ", max_size=40))
 def test_borders_equal_those_by_definition(text):
     by_hand = [max(k for k in range(end) if text[:end][:k] == text[:end][end - k :]) for end in range(1, len(text) + 1)]
@@ -135,6 +137,7 @@ def test_an_equation_that_the_limit_may_have_cut_is_left_out():
     assert text_rules.wrong_equations("12 + 30 = 41\n", "1 + 1 = 2\n") == (1, [])  # the prompt's own do not count
 
 
+@settings(deadline=None)
 @given(st.integers(0, 999), st.integers(0, 999), st.sampled_from("+-*"), st.integers(-3, 3))
 def test_equations_agree_with_python(a, b, sign, off):
     value = {"+": a + b, "-": a - b, "*": a * b}[sign] + off

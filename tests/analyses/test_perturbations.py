@@ -4,7 +4,7 @@ import random
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.analyses.perturbations import (
@@ -26,17 +26,20 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another(name):
     assert len({perturbed(TEXT, name, seed=s) for s in range(8)}) > 1
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=string.ascii_letters + " .\n", max_size=200), st.integers(0, 100))
 def test_shuffling_keeps_every_sentence(text, seed):
     mixed = shuffled_sentences(text, random.Random(seed))
     assert sorted(mixed) == sorted(text)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=string.ascii_letters + " .,", max_size=200), st.integers(0, 100))
 def test_spacing_changes_blanks_only(text, seed):
     assert spacing(text, random.Random(seed)).replace(" ", "") == text.replace(" ", "")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200), st.integers(0, 100))
 def test_case_changes_case_only(text, seed):
     assert case(text, random.Random(seed)).casefold().lower() in {

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.probes.inline_budget import InlineBudget
@@ -90,6 +90,7 @@ def test_losses_that_are_not_numbers_count_as_volatile():
     assert late.wanted_steps == 10
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     every=st.integers(1, 80),
     costs=st.lists(st.floats(1e-4, 5.0), min_size=1, max_size=4),

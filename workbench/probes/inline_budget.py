@@ -101,10 +101,9 @@ class InlineBudget:
         ratio = self._volatility_ratio()
         wanted = self._wanted(ratio)
         expected = float(totals[max(len(chosen) - 1, 0)])
-        owed = expected if chosen else self.spent_seconds + expected - self.budget_share * training_seconds
-        earned = max(math.ceil(owed / pace), 1)
-        steps = wanted if not self.controlled else max(wanted, earned) if chosen else earned
-        reason: Reason = "budget" if self.controlled and (not chosen or earned > wanted) else self._word(ratio)
+        missing = self.spent_seconds + expected - self.budget_share * training_seconds
+        steps = wanted if chosen else max(math.ceil(missing / pace), 1)
+        reason: Reason = self._word(ratio) if chosen else "budget"
         self.next_step = step + steps
         return Decision(
             step=step, subsets=tuple(chosen), reason=reason, next_step=self.next_step, wanted_steps=wanted,
