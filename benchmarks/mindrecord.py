@@ -5,7 +5,8 @@
 The samples hold a text and its tokens. Before: a source with random access over the file (an index of line offsets, one
 `json.loads` a sample), which is what a script has that shuffles completely. After: `MindDataset` over the shards of
 `convert_to_mindrecord`. Both go into batches of 32 rows of tokens; the ways take turns, so that a machine that drifts
-hits all alike. Files lie in the page cache, so the disk plays no part.
+hits all alike; processor time counts all threads and hardly depends on what else runs.
+Files lie in the page cache, so the disk plays no part.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 os.environ.setdefault("GLOG_v", "4")
@@ -82,26 +84,30 @@ def ways(path: Path, shards: list[str], workers: int) -> dict[tuple[str, str], d
     return {way: data.batch(BATCH, drop_remainder=True) for way, data in made.items()}
 
 
-def samples_per_s(pipeline: ds.Dataset, batches: int) -> float:
-    """Rate over the first batches, without the first one (threads start, files open)."""
+def reading_rates(pipeline: ds.Dataset, batches: int) -> tuple[float, float]:
+    """Samples per second, and per second of processor time, of the batches after the first (threads start there)."""
     stream = pipeline.create_tuple_iterator(num_epochs=1, output_numpy=True)
     next(stream)
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     for _ in range(batches):
         next(stream)
-    return batches * BATCH / (time.perf_counter() - start)
+    samples = batches * BATCH
+    return samples / (time.perf_counter() - start), samples / (time.process_time() - start_cpu)
 
 
 def as_markdown(rates: pd.DataFrame, *, head: str) -> str:
     """Rates and the gain of each order, with the range over the rounds."""
-    lines = ["| order | JSON Lines (samples per s) | MindRecord (samples per s) | gain (lowest to highest round) |",
-             "| --- | --- | --- | --- |"]  # fmt: skip
-    for order, part in rates.groupby("order", sort=False):
-        table = part.pivot_table(index="round", columns="source", values="rate")
+    lines = [
+        "| order | measure | JSON Lines | MindRecord | gain (lowest to highest round) |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    words = {"rate": "samples per s", "cpu_rate": "samples per s of processor time"}
+    for (order, part), (column, measure) in product(rates.groupby("order", sort=False), words.items()):
+        table = part.pivot_table(index="round", columns="source", values=column)
         gain = table["MindRecord"] / table["JSON Lines"]
         before, after = table["JSON Lines"].median(), table["MindRecord"].median()
         lines.append(
-            f"| {order} | {before:,.0f} | {after:,.0f} | "
+            f"| {order} | {measure} | {before:,.0f} | {after:,.0f} | "
             f"{gain.median():.1f} times ({gain.min():.1f} to {gain.max():.1f}) |"
         )
     return "\n".join([*lines, "", head])
@@ -127,7 +133,8 @@ def main() -> None:
         used = sum(os.stat(s).st_blocks * 512 for s in shards)
         made = ways(path, shards, arguments.workers)
         rows = [
-            {"round": number, "order": order, "source": source, "rate": samples_per_s(pipeline, arguments.batches)}
+            {"round": number, "order": order, "source": source}
+            | dict(zip(("rate", "cpu_rate"), reading_rates(pipeline, arguments.batches), strict=True))
             for number in range(arguments.rounds)
             for (order, source), pipeline in made.items()
         ]
