@@ -30,3 +30,22 @@ def shared_dir() -> Path:
 def data_samples() -> Path:
     """The small samples that the project ships."""
     return REPOSITORY / "data_samples"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rules_find_what_they_name() -> None:
+    """In all tests: a rule of the diagnosis returns no cause that it does not name."""
+    from workbench.findings.diagnosis import RULES
+
+    def watched(rule):
+        find = rule.find
+
+        def checked(tables):
+            found = find(tables)
+            assert {f.cause for f in found} <= set(rule.causes), rule
+            return found
+
+        return checked
+
+    for rule in RULES:
+        object.__setattr__(rule, "find", watched(rule))

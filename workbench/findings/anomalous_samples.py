@@ -50,4 +50,6 @@ def _shown(preview: object) -> str:
     return "" if pd.isna(preview) else str(preview)[:PREVIEW_CHARACTERS]
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("suspect_batches",), find=lambda t: find_bad_batch(t["suspect_batches"])),)
+RULES: tuple[Rule, ...] = (
+    Rule(causes=("bad_batch",), needs=("suspect_batches",), find=lambda t: find_bad_batch(t["suspect_batches"])),
+)

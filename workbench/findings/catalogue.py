@@ -49,4 +49,10 @@ def _said(readings: pd.DataFrame) -> pd.DataFrame:
     return readings.assign(cause=cause).dropna(subset=["cause"])
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("training_steps",), find=lambda t: find_cross_layer(t["training_steps"])),)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=("loss_spike", "step_time_drift"),
+        needs=("training_steps",),
+        find=lambda t: find_cross_layer(t["training_steps"]),
+    ),
+)

@@ -111,4 +111,11 @@ def _listed(steps: object) -> tuple[int, ...]:
     return tuple(sorted({int(s) for s in steps}))[:20]  # type: ignore[attr-defined]
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("events", "training_steps"), uses=("settings",), find=find_checkpoint_stall),)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=("checkpoint_stall", "checkpoint_single_writer"),
+        needs=("events", "training_steps"),
+        uses=("settings",),
+        find=find_checkpoint_stall,
+    ),
+)

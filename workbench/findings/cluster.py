@@ -110,5 +110,24 @@ def _last_backward(kernels: pd.DataFrame, collectives: pd.DataFrame) -> float:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=(), needs_any=("step_time", "kernels", "trace_events"), uses=TABLES, find=find_cluster_causes),
+    Rule(
+        causes=(
+            "data_starved",
+            "stall_steps",
+            "recompile",
+            "slow_rank",
+            "slow_op",
+            "small_ops",
+            "unfused_allreduce",
+            "pipeline_bubble",
+            "slow_link",
+            "no_overlap",
+            "exposed_communication",
+            "step_time_drift",
+        ),
+        needs=(),
+        needs_any=("step_time", "kernels", "trace_events"),
+        uses=TABLES,
+        find=find_cluster_causes,
+    ),
 )

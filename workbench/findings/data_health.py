@@ -206,4 +206,10 @@ def _count(fact: str, samples: float, where: str) -> Evidence:
     return Evidence(fact=fact, value=int(samples), unit="samples", table="data_samples", where=where)
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("data_samples",), find=lambda t: find_bad_samples(t["data_samples"])),)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=("duplicate_data", "empty_data", "dropped_samples", "truncated_samples", "tokenizer_coverage"),
+        needs=("data_samples",),
+        find=lambda t: find_bad_samples(t["data_samples"]),
+    ),
+)

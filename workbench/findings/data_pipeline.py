@@ -179,6 +179,7 @@ def _idle_share(telemetry: pd.DataFrame | None) -> float:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("data_starved",),
         needs=("data_ops",),
         uses=("data_queue_samples", "data_batches", "telemetry", "training_steps"),
         find=find_data_bottleneck,

@@ -205,5 +205,7 @@ def _ruled_out(queue: pd.Series | None, slow_transfer: bool) -> tuple[RuledOut, 
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("log_messages",), uses=("training_steps", "telemetry"), find=find_starved_queue),
+    Rule(
+        causes=("data_starved",), needs=("log_messages",), uses=("training_steps", "telemetry"), find=find_starved_queue
+    ),
 )

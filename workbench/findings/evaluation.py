@@ -102,11 +102,33 @@ def _regression(row: dict, whole: pd.DataFrame, checkpoint: str, steps: pd.Serie
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("eval_samples",), uses=("evals", "data_mix", "sample_ids", "training_steps"), find=find_worse_subsets),
     Rule(
+        causes=(
+            "subset_regression",
+            "data_mix_shift",
+            "forgetting",
+            "tokenizer_special_tokens",
+            "context_length_shift",
+        ),
+        needs=("eval_samples",),
+        uses=("evals", "data_mix", "sample_ids", "training_steps"),
+        find=find_worse_subsets,
+    ),
+    Rule(
+        causes=(
+            "subset_regression",
+            "data_mix_shift",
+            "forgetting",
+            "tokenizer_special_tokens",
+            "context_length_shift",
+        ),
         needs=("evals",),
         uses=("data_mix", "sample_ids", "training_steps"),
         find=lambda t: [] if "eval_samples" in t else find_worse_subsets(t),
     ),
-    Rule(needs=("eval_samples",), find=lambda t: find_checkpoint_without_loss(t["eval_samples"])),
+    Rule(
+        causes=("loss_not_finite",),
+        needs=("eval_samples",),
+        find=lambda t: find_checkpoint_without_loss(t["eval_samples"]),
+    ),
 )

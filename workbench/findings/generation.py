@@ -108,4 +108,8 @@ def _examples(checked: pd.DataFrame, rule: str, subset: str) -> list[Evidence]:
     ]
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("generations",), find=lambda t: find_degenerate_output(t["generations"])),)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=("degenerate_output",), needs=("generations",), find=lambda t: find_degenerate_output(t["generations"])
+    ),
+)

@@ -242,18 +242,21 @@ def _steps(episodes: pd.DataFrame) -> Steps:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("training_steps",), find=lambda t: find_lr_too_high(t["training_steps"])),
+    Rule(causes=("lr_too_high",), needs=("training_steps",), find=lambda t: find_lr_too_high(t["training_steps"])),
     Rule(
+        causes=("no_gradient_clipping", "bad_batch"),
         needs=("training_steps",),
         uses=("settings",),
         find=lambda t: find_odd_batches(t["training_steps"], t.get("settings")),
     ),
     Rule(
+        causes=("resume_state_lost",),
         needs=("training_steps",),
         uses=("events",),
         find=lambda t: find_resume_state_lost(t["training_steps"], t.get("events")),
     ),
     Rule(
+        causes=("loss_normalisation",),
         needs=("training_steps", "settings"),
         find=lambda t: find_loss_normalisation(t["training_steps"], t["settings"]),
     ),

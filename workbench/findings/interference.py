@@ -106,4 +106,11 @@ def _find(tables: Tables) -> list[Finding]:
     )
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("training_steps",), uses=("evals", "events", "telemetry"), find=_find),)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=("evaluation_interference",),
+        needs=("training_steps",),
+        uses=("evals", "events", "telemetry"),
+        find=_find,
+    ),
+)

@@ -156,6 +156,7 @@ def _ruled_out(low: LowLoss, held_out: pd.DataFrame, training_steps: pd.DataFram
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("label_leak",),
         needs=("training_steps",),
         uses=("evals",),
         find=lambda t: find_label_leak(t["training_steps"], t.get("evals")),

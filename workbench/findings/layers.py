@@ -110,6 +110,8 @@ def _title(what: str, where: str, worst: pd.Series, onset: int, layers: int) -> 
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("layer_statistics",), find=lambda t: find_layer_drift(t["layer_statistics"])),
-    Rule(needs=("layer_statistics",), find=lambda t: find_position_drift(t["layer_statistics"])),
+    Rule(causes=("layer_drift",), needs=("layer_statistics",), find=lambda t: find_layer_drift(t["layer_statistics"])),
+    Rule(
+        causes=("layer_drift",), needs=("layer_statistics",), find=lambda t: find_position_drift(t["layer_statistics"])
+    ),
 )

@@ -191,6 +191,7 @@ def _listed(steps: tuple[int, ...]) -> Steps:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("recompile",),
         needs=(),
         uses=("training_steps", "events", "log_messages"),
         find=lambda t: find_recompile_in_logs(t.get("training_steps"), t.get("events"), t.get("log_messages")),

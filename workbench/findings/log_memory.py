@@ -286,4 +286,18 @@ def _rule(tables: Tables) -> list[Finding]:
     return find_memory_failures(tables["log_messages"], tables.get("settings"), tables.get("telemetry"))
 
 
-RULES: tuple[Rule, ...] = (Rule(needs=("log_messages",), uses=("settings", "telemetry"), find=_rule),)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=(
+            "out_of_memory",
+            "stage_imbalance",
+            "device_shared_with_other_process",
+            "single_request_too_large",
+            "memory_limit_too_low",
+            "fragmentation",
+        ),
+        needs=("log_messages",),
+        uses=("settings", "telemetry"),
+        find=_rule,
+    ),
+)

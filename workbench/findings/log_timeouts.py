@@ -190,6 +190,7 @@ def _finding(
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("rank_missing_collective", "rank_late"),
         needs=("log_messages",),
         uses=("training_steps", "settings"),
         find=lambda t: find_rank_missing_collective(t["log_messages"], t.get("training_steps"), t.get("settings")),

@@ -169,6 +169,7 @@ def _ruled_out(job: pd.DataFrame, onset: int) -> tuple[RuledOut, ...]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("lr_schedule_error",),
         needs=("training_steps",),
         uses=("settings",),
         find=lambda t: find_lr_schedule_error(t["training_steps"], t.get("settings")),

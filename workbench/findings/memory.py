@@ -268,16 +268,19 @@ def _imbalance(
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("fragmentation",),
         needs=("memory_timeline",),
         uses=("tensor_lifetimes",),
         find=lambda t: find_fragmentation(t["memory_timeline"], t.get("tensor_lifetimes")),
     ),
     Rule(
+        causes=("memory_leak",),
         needs=("memory_timeline", "kernels"),
         uses=("tensor_lifetimes",),
         find=lambda t: find_memory_leak(t["memory_timeline"], t["kernels"], t.get("tensor_lifetimes")),
     ),
     Rule(
+        causes=("stage_imbalance",),
         needs=("memory_timeline", "settings"),
         uses=("tensor_lifetimes",),
         find=lambda t: find_stage_imbalance(t["memory_timeline"], t["settings"], t.get("tensor_lifetimes")),

@@ -93,6 +93,7 @@ def _without_operators(step_time: pd.DataFrame, kernels: pd.DataFrame | None) ->
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("slow_rank",),
         needs=("step_time",),
         uses=("kernels",),
         find=lambda t: _without_operators(t["step_time"], t.get("kernels")),

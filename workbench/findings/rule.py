@@ -1,4 +1,4 @@
-"""What the diagnosis runs: a rule with the tables that it takes; each topic module ends with its `RULES`."""
+"""What the diagnosis runs: a rule with its causes and tables; each topic module ends with its `RULES`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ Tables = Mapping[str, pd.DataFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule and the tables that it takes; without the `needs` it does not run, `uses` may be missing.
+    """A rule, the causes that it can find, and the tables that it takes.
 
-    Of `needs_any`, where it names tables, one has to be there.
+    Without the `needs` it does not run, `uses` may be missing; of `needs_any`, where it names tables, one has to be
+    there.
 
     A directory may hold the logs of several jobs. Rules see the latest one, with one row per rank and step; a rule that
     compares jobs (`all_runs`) sees all rows, `training_steps` with a column `run`, and `sources`, the list of files.
     """
 
+    causes: tuple[str, ...]  # all that it can find, words of `finding.CAUSES`
     needs: tuple[str, ...]
     find: Callable[[Tables], list[Finding]]
     uses: tuple[str, ...] = ()

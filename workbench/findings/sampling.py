@@ -275,8 +275,14 @@ def _share(fact: str, value: float) -> Evidence:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("sample_ids",), uses=("settings", "data_mix"), find=find_sampling_faults),
     Rule(
+        causes=("small_shuffle_buffer", "data_mix_shift", "duplicate_data"),
+        needs=("sample_ids",),
+        uses=("settings", "data_mix"),
+        find=find_sampling_faults,
+    ),
+    Rule(
+        causes=("data_mix_shift",),
         needs=("data_mix",),
         uses=("evals", "eval_samples"),  # where subsets are evaluated, their course decides (findings.subset_course)
         find=lambda t: [] if "evals" in t or "eval_samples" in t else find_mix_switch(t["data_mix"]),

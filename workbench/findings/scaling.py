@@ -189,10 +189,20 @@ def _start_up_lines(tables: Tables) -> list[Finding]:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=(
+            "no_rdma_fallback",
+            "pipeline_bubble",
+            "exposed_communication",
+            "slow_rank",
+            "small_ops",
+            "data_starved",
+            "link_bound_sharding",
+            "poor_scaling",
+        ),
         needs=("training_steps",),
         uses=("settings", "log_messages", "series"),
         find=find_scaling_causes,
         all_runs=True,
     ),
-    Rule(needs=("log_messages",), find=_start_up_lines),
+    Rule(causes=("no_rdma_fallback",), needs=("log_messages",), find=_start_up_lines),
 )

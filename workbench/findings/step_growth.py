@@ -135,6 +135,7 @@ def _ruled_out(growth: Growth, others: dict[str, Growth], log_messages: pd.DataF
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("host_side_accumulation",),
         needs=("training_steps",),
         uses=("telemetry", "log_messages"),
         find=lambda t: find_host_side_accumulation(t["training_steps"], t.get("telemetry"), t.get("log_messages")),

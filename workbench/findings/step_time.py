@@ -267,23 +267,27 @@ def _largest_share(training_steps: pd.DataFrame, events: pd.DataFrame, part: str
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("training_steps",), find=lambda t: find_data_starved(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: find_slow_rank(t["training_steps"])),
+    Rule(causes=("data_starved",), needs=("training_steps",), find=lambda t: find_data_starved(t["training_steps"])),
+    Rule(causes=("slow_rank",), needs=("training_steps",), find=lambda t: find_slow_rank(t["training_steps"])),
     Rule(
+        causes=("stall_steps",),
         needs=("training_steps",),
         uses=("events",),
         find=lambda t: find_stall_steps(t["training_steps"], t.get("events")),
     ),
     Rule(
+        causes=("recompile",),
         needs=("training_steps",),
         uses=("events",),
         find=lambda t: find_recompile(t["training_steps"], t.get("events")),
     ),
     Rule(
+        causes=("checkpoint_stall",),
         needs=("training_steps", "events"),
         find=lambda t: find_checkpoint_stall(t["training_steps"], t["events"]),
     ),
     Rule(
+        causes=("evaluation_interference",),
         needs=("training_steps", "events"),
         find=lambda t: find_evaluation_interference(t["training_steps"], t["events"]),
     ),

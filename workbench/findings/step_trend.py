@@ -119,5 +119,9 @@ def _growth(series: pd.DataFrame, first: int, last: int, table: str) -> list[Evi
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("training_steps",), find=lambda t: find_step_time_drift(job_step_times(t["training_steps"]))),
+    Rule(
+        causes=("step_time_drift",),
+        needs=("training_steps",),
+        find=lambda t: find_step_time_drift(job_step_times(t["training_steps"])),
+    ),
 )

@@ -160,8 +160,10 @@ def _steps(steps: pd.Series) -> Steps:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(needs=("training_steps",), find=lambda t: find_loss_not_finite(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: find_loss_spike(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: find_fp16_overflow(t["training_steps"])),
-    Rule(needs=("training_steps",), find=lambda t: find_memory_leak(t["training_steps"])),
+    Rule(
+        causes=("loss_not_finite",), needs=("training_steps",), find=lambda t: find_loss_not_finite(t["training_steps"])
+    ),
+    Rule(causes=("loss_spike",), needs=("training_steps",), find=lambda t: find_loss_spike(t["training_steps"])),
+    Rule(causes=("fp16_overflow",), needs=("training_steps",), find=lambda t: find_fp16_overflow(t["training_steps"])),
+    Rule(causes=("memory_leak",), needs=("training_steps",), find=lambda t: find_memory_leak(t["training_steps"])),
 )

@@ -173,6 +173,7 @@ def _ruled_out(change: Slower, operators: pd.DataFrame | None) -> tuple[RuledOut
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        causes=("version_regression",),
         needs=("training_steps",),
         uses=("settings", "kernel_totals"),
         all_runs=True,
