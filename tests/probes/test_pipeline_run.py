@@ -106,6 +106,8 @@ def test_a_setting_changes_a_copy_only():
     changed = with_setting(dataset, Setting(workers={"Map": 2}, processes={"Map": True}))
     assert (named(changed, "Map").workers, named(changed, "Map").processes) == (2, True)
     assert (named(dataset, "Map").workers, named(dataset, "Map").processes) == (1, False)
+    dataset.__model_hash__ = 7  # as Model.train leaves it
+    assert not hasattr(with_setting(dataset, Setting()), "__model_hash__")
     before = ds.config.get_prefetch_size()
     with prefetching(3):
         assert ds.config.get_prefetch_size() == 3

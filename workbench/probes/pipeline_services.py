@@ -27,6 +27,7 @@ COMPUTES_SHARE = 0.3  # of its time: an operator above it is tried in processes
 LIGHT_US = 300.0  # sending a row to another process costs about as much
 LOCK_RATIO = 1.25  # two workers that take so much longer than half the time share something
 DISTURBED_SHARE = 0.3  # of a run that other programs took: it is made again
+ODD_RATIO = 1.2  # several workers that take so much longer than one: something else held them up
 AGAIN = 2
 Progress = Callable[[str], None]
 
@@ -138,19 +139,20 @@ class _Measuring:
         most = cores()
         if not operator.can_have_workers or most < 2:
             return figures
-        many = self._run(node, operator, most, processes=False)
+        many = self._run(node, operator, most, processes=False, no_worse_than=one.row_us)
         figures["many_workers"], figures["many_us"] = most, many.clean_row_us
         computes = figures["cpu_us"] >= COMPUTES_SHARE * figures["service_us"]
         if operator.runs_python and computes and many.row_us > LOCK_RATIO * figures["service_us"] / most:
             figures["lock_us"] = _lock_held(figures, many)
             figures["many_us"] = max(many.clean_row_us, figures["lock_us"])
         if operator.runs_python and computes and figures["service_us"] >= LIGHT_US:
-            figures |= self._in_processes(operator, node, most, feed_cpu_us or 0.0)
+            figures |= self._in_processes(operator, node, one, feed_cpu_us or 0.0)
         return figures
 
-    def _in_processes(self, operator: Operator, node: Any, most: int, feed_cpu_us: float) -> dict[str, Any]:
+    def _in_processes(self, operator: Operator, node: Any, one: PipelineRun, feed_cpu_us: float) -> dict[str, Any]:
+        most = cores()
         try:
-            run = self._run(node, operator, most, processes=True)
+            run = self._run(node, operator, most, processes=True, no_worse_than=one.row_us)
         except PipelineError as error:
             self.notes.append(f"{operator.name} does not run in processes: {error.problem}")
             return {}
@@ -160,7 +162,9 @@ class _Measuring:
             "process_cpu_us": max(run.cpu_us - feed_cpu_us, 0.0),
         }
 
-    def _run(self, node: Any, operator: Operator, workers: int, *, processes: bool) -> PipelineRun:
+    def _run(
+        self, node: Any, operator: Operator, workers: int, *, processes: bool, no_worse_than: float | None = None
+    ) -> PipelineRun:
         """The operator (or source) alone, with other workers."""
         top = operators(node)[-1]
         setting = Setting(
@@ -171,10 +175,10 @@ class _Measuring:
         what = f"{operator.name} {where}"
         run = run_pipeline(with_setting(node, setting), self.seconds, what=what)
         for _again in range(AGAIN if operator.inputs else 0):  # ending a source's workers takes MindSpore seconds
-            if run.stolen_share < DISTURBED_SHARE:
+            if run.stolen_share < DISTURBED_SHARE and run.row_us <= ODD_RATIO * (no_worse_than or run.row_us):
                 break
             again = run_pipeline(with_setting(node, setting), self.seconds, what=what)
-            run = min(run, again, key=lambda r: r.stolen_share)
+            run = min(run, again, key=lambda r: r.row_us)  # disturbances only ever take time
         return run
 
 

@@ -21,6 +21,7 @@ from workbench.errors import UnknownParameterError
 ENDLESS = 50_000
 # classes whose operator has another name in MindSpore's profile
 PROFILE_TYPES = {"Mind": "MindRecord", "NumpySlices": "Generator", "TFRecord": "TFReader", "TextFile": "TextFile"}
+USED_BY_MODEL = "__model_hash__"  # Model.train refuses a pipeline that another model was trained with
 ONE_THREAD = frozenset({"Shuffle", "Repeat", "Zip", "Take", "Skip", "Project", "Rename", "Concat", "SyncWait"})
 PASSING_ON = frozenset({"Repeat", "Zip", "Take", "Skip", "Project", "Rename", "Concat"})  # no work of their own
 
@@ -179,6 +180,8 @@ def _copy(dataset: ds.Dataset) -> ds.Dataset:
     parent, dataset.parent = dataset.parent, []
     copied = copy.deepcopy(dataset)
     dataset.parent = parent
+    for operator in _sources_first(copied):
+        operator.__dict__.pop(USED_BY_MODEL, None)
     return copied
 
 
