@@ -36,9 +36,8 @@ def test_the_playbook_names_the_operator_and_shows_what_tuning_gained(tmp_path):
     ("run", "verdict"), [(STARVED, "Map holds the pipeline back"), (HEALTHY, "The pipeline keeps up")]
 )
 def test_low_throughput_tells_a_starved_from_a_healthy_run(tmp_path, run, verdict):
-    shown = executed("troubleshoot/low_throughput", tmp_path, run_path=run, healthy_path=HEALTHY)
+    shown = executed("troubleshoot/low_throughput", tmp_path, run_path=run)
     assert shown["data_pipeline.verdict(tables)"][0].startswith(verdict)
-    assert shown["data_pipeline.verdict(healthy_tables)  # the run to compare with"][0].startswith("The pipeline keeps")
     assert ("holds the data pipeline back" in shown["wb.diagnose(run)"][0]) == (run == STARVED)
 
 
