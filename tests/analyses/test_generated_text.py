@@ -21,6 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
         ("今天天气很好，今天天气很好，今天天气很好，今天天气很好，", "今天天气很好，"),
         ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "a"),
         ("1 + 1 = 2\n" * 5, "1 + 1 = 2\n"),
+        (" =" * 32, " ="),
     ],
 )
 def test_loops_at_the_end_are_found_with_their_fragment(output, fragment):
@@ -31,7 +32,10 @@ def test_loops_at_the_end_are_found_with_their_fragment(output, fragment):
     assert text_rules.is_repetitive(output)
 
 
-@pytest.mark.parametrize("output", ["", "short", "-" * 80, "a b\n\n\n\n" + "\n" * 60, "ha ha ha", "x = [0, 0, 0, 0]"])
+@pytest.mark.parametrize(
+    "output",
+    ["", "short", "A heading, and below it\n" + "-" * 80, "a b\n\n\n\n" + "\n" * 60, "ha ha ha", "x = [0, 0, 0, 0]"],
+)
 def test_rulers_and_short_repeats_are_no_loops(output):
     assert text_rules.loop(output) is None
 

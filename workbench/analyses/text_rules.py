@@ -15,6 +15,7 @@ from fractions import Fraction
 
 LOOP_REPEATS = 4  # the end of the text is one fragment this often in a row
 LOOP_CHARACTERS = 24
+RULER_SHARE = 0.8
 NGRAM = 4
 SHORTEST_UNITS = 40  # words or CJK characters: shorter texts repeat little or nothing
 REPEATED_SHARE = 0.5  # of the 4-grams; whole files of people's code and prose stay below (docs/post_training.md)
@@ -64,15 +65,16 @@ def is_empty(output: str) -> bool:
 def loop(output: str) -> str | None:
     """The fragment that the text repeats at its end, at least `LOOP_REPEATS` times and over `LOOP_CHARACTERS`.
 
-    A fragment without a letter or digit (a ruler of dashes, blank lines) is none.
+    A fragment without a letter or digit (a ruler of dashes) is none, unless it is `RULER_SHARE` of the whole text.
     """
     tail = output.rstrip()[-LONGEST_TAIL:][::-1]
-    best = None
+    best, length = "", 0
     for end, border in enumerate(_borders(tail), 1):
         period = end - border
         if end >= max(LOOP_REPEATS * period, LOOP_CHARACTERS):
-            best = tail[:period][::-1]
-    return best if best and any(c.isalnum() for c in best) else None
+            best, length = tail[:period][::-1], end
+    counts = any(c.isalnum() for c in best) or length >= RULER_SHARE * max(len(tail), 1)
+    return best if best and counts else None
 
 
 def _borders(text: str) -> Iterator[int]:
