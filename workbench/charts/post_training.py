@@ -113,6 +113,5 @@ def _intervals(
     states = rows[colour].nunique()
     chart = alt.layer(*layers).properties(height=alt.Step(max(10 * states, 18)))
     header = alt.Header(orient="top", labelAnchor="start", labelColor=QUIET)
-    return chart.facet(row=alt.Row(f"{row}:N", title=None, header=header)).properties(
-        title=alt.TitleParams(title, subtitle=subtitle)
-    )
+    facets = chart.facet(row=alt.Row(f"{row}:N", title=None, header=header)).resolve_scale(y="independent")
+    return facets.properties(title=alt.TitleParams(title, subtitle=subtitle))
