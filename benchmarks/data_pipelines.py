@@ -122,7 +122,7 @@ def as_markdown(results: pd.DataFrame) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row, o, r in zip(results.itertuples(), off, reached, strict=True):
-        truth = f"{row.culprit} ({row.reason})" if row.culprit else "nothing: keeps up"
+        truth = f"{row.culprit} ({row.reason})" if isinstance(row.culprit, str) else "nothing: keeps up"
         found = f"{row.found} ({row.found_reason})" if row.found != "keeps up" else "keeps up"
         mark = "" if row.is_found else " **wrong**"
         lines.append(
