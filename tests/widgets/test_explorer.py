@@ -1,29 +1,46 @@
+import shutil
+
 import altair as alt
+import ipywidgets
 import pandas as pd
 import pytest
 
 import workbench as wb
 from tests.made_run import made_samples, made_steps, write_run
-from workbench.widgets.explorer import LAST, TABS
+from workbench.widgets.explorer import BOARDS_TAB, TITLES
+from workbench.widgets.pickers import ALL, LAST
 from workbench.widgets.slot import Slot
+from workbench.widgets.tabs import BOARDS
 
 SAMPLES = pd.concat([made_samples("c-100", 100), made_samples("c-200", 200, better=0.3)])
 
 
+def made_runs(folder):
+    steps = pd.concat([made_steps(200, rank_id=r) for r in range(2)])
+    write_run(folder / "other", made_steps(50))
+    return write_run(folder / "run", steps, samples=SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """An explorer for the tests that change filters only."""
+    return wb.explore(made_runs(tmp_path_factory.mktemp("runs")))
+
+
+@pytest.fixture
+def explorer(kept):
+    kept.ranks, kept.checkpoint, kept.subset, kept.tab = (0, 1), LAST, ALL, "Overview"
+    kept.show_all_steps()
+    return kept
+
+
 @pytest.fixture
 def run_dir(tmp_path):
-    steps = pd.concat([made_steps(200, rank_id=r) for r in range(2)])
-    write_run(tmp_path / "other", made_steps(50))
-    return write_run(tmp_path / "run", steps, samples=SAMPLES)
+    return made_runs(tmp_path)
 
 
-@pytest.fixture
-def explorer(run_dir):
-    return wb.explore(run_dir)
-
-
-def test_it_opens_on_everything(explorer, run_dir):
-    assert (explorer.run_path, explorer.ranks, explorer.steps) == (str(run_dir), (0, 1), (1, 200))
+def test_it_opens_on_everything(explorer):
+    assert (explorer.run.run_id, explorer.ranks, explorer.steps) == ("run", (0, 1), (1, 200))
     assert (explorer.checkpoint, explorer.tab) == (LAST, "Overview")
     assert len(explorer.tables["training_steps"]) == 400
 
@@ -38,41 +55,113 @@ def test_filters_are_shared_and_can_be_taken_back(explorer):
     assert explorer.steps == (1, 200)
 
 
-def test_every_tab_draws(explorer):
-    for tab in TABS:
-        explorer.tab = tab
-        shown = [slot.widget.children[0] for slot in explorer._slots[tab].values()]
-        assert all(isinstance(w, alt.JupyterChart) or w.value for w in shown)
+def drawn(explorer, tab):
+    """What the slots of a tab show, without those that are hidden."""
+    explorer.tab = tab
+    slots = explorer.page(tab).slots
+    return {n: s.widget.children[0] for n, s in slots.items() if s.widget.layout.display != "none"}
 
 
-def test_only_the_tab_on_show_is_drawn(explorer):
-    assert explorer._stale == set(TABS) - {"Overview"}
+def test_every_tab_draws_or_says_what_is_missing(explorer):
+    for tab in [t for t in TITLES if t not in (BOARDS_TAB, "Compare")]:
+        shown = drawn(explorer, tab)
+        assert all(isinstance(w, alt.JupyterChart | ipywidgets.VBox) or w.value for w in shown.values())
+        lacking = explorer.page(tab).lacking.value
+        assert (len(shown) < len(explorer.page(tab).slots)) == ("To have" in lacking)
+        assert lacking.count("No rows of table kernels") <= 1
+
+
+def test_only_the_tab_on_show_is_drawn(run_dir):
+    explorer = wb.explore(run_dir)
+    assert explorer._stale == set(TITLES) - {"Overview"}
     explorer.tab = "Training"
-    assert explorer._stale == {"Evaluation"}
+    assert explorer._stale == set(TITLES) - {"Overview", "Training"}
     explorer.steps = (1, 10)
-    assert explorer._stale == {"Overview", "Evaluation"}
+    assert explorer._stale == set(TITLES) - {"Training"}
+    assert set(explorer._pages) == {"Overview", "Training"}
 
 
 def test_dragging_over_the_loss_sets_the_steps(explorer):
-    chart = explorer._slots["Overview"]["loss"].widget.children[0]
+    chart = drawn(explorer, "Overview")["loss"]
     chart._vl_selections = {"brush": {"value": {"step": [30.2, 79.9]}, "store": []}}
     assert explorer.steps == (30, 80)
 
 
 def test_a_checkpoint_is_chosen(explorer):
-    explorer.tab, explorer.checkpoint = "Evaluation", "c-100"
-    assert "against" not in explorer._slots["Evaluation"]["quality"]._text.value
+    explorer.checkpoint = "c-100"
+    assert "against" not in drawn(explorer, "Evaluation")["quality"].value
     explorer.checkpoint = "c-200"
-    assert "previous, also the best: c-100" in explorer._slots["Evaluation"]["quality"]._text.value
+    assert "previous, also the best: c-100" in drawn(explorer, "Evaluation")["quality"].value
 
 
-def test_another_run_is_opened(explorer, run_dir):
+def test_a_subset_is_chosen(explorer):
+    assert list(explorer._pickers.subset.options) == [ALL, "code", "prose", "长文本"]
+    explorer.tab, explorer.subset = "Evaluation", "code"
+    assert set(explorer.tables["eval_samples"]["subset"]) == {"code"}
+    explorer.subset = ALL
+    assert set(explorer.tables["eval_samples"]["subset"]) == {"code", "prose", "长文本"}
+
+
+def test_a_filter_that_leaves_nothing_is_told_from_a_missing_table(explorer):
+    explorer.tab, explorer.steps, explorer.ranks = "Evaluation", (150, 160), (1,)
+    assert len(explorer.tables["training_steps"]) == 11
+    page = explorer.page("Evaluation")  # checkpoints were evaluated at steps 100 and 200
+    assert "leave no rows of evals, eval_samples" in page.note.value
+    assert "eval_samples" not in page.lacking.value
+
+
+def longer(run_dir, steps):
+    shutil.rmtree(run_dir)
+    write_run(run_dir, pd.concat([made_steps(steps, rank_id=r) for r in range(2)]), samples=SAMPLES)
+
+
+def test_a_run_that_goes_on_is_followed(run_dir):
+    explorer = wb.explore(run_dir)
+    explorer.ranks = (1,)
+    longer(run_dir, 260)
+    explorer.refresh()
+    assert (explorer.steps, explorer.ranks) == ((1, 260), (1,))
+    explorer.steps = (20, 40)
+    longer(run_dir, 300)
+    explorer.refresh()
+    assert explorer.steps == (20, 40)
+    assert explorer._rows.steps() == (1, 300)
+
+
+def test_two_runs_are_compared(run_dir):
+    explorer = wb.explore(run_dir)
+    slow = made_steps(50).assign(step_us=lambda s: s["step_us"] * 1.5)
+    shutil.rmtree(run_dir.parent / "other")
+    write_run(run_dir.parent / "other", slow)
+    explorer.tab = "Compare"
+    assert "Choose a second run" in explorer.page("Compare").lacking.value
+    explorer.other_path = str(run_dir.parent / "other")
+    shown = drawn(explorer, "Compare")
+    assert "longer than that of A: run" in shown["step times"].value
+    assert {"parts", "losses"} <= {n for n, w in shown.items() if isinstance(w, alt.JupyterChart)}
+    assert "B: other" in explorer.page("Compare").lacking.value  # it has no kernels
+    explorer.other_path = str(run_dir.parent / "nowhere")
+    assert "nowhere" in explorer._problem.value
+
+
+def test_the_three_boards_draw(explorer):
+    explorer.tab = BOARDS_TAB
+    boards = explorer.page(BOARDS_TAB)
+    for name in BOARDS:
+        boards.choice.value = name
+        slots = boards.pages[name].slots.values()
+        assert any(s.widget.layout.display != "none" for s in slots) or name == "Data health"
+
+
+def test_another_run_is_opened(run_dir):
+    explorer = wb.explore(run_dir)
     explorer.run_path = str(run_dir.parent / "other")
     assert explorer.run.run_id == "other"
     assert (explorer.steps, explorer.ranks) == ((1, 50), (0,))
 
 
-def test_a_run_that_cannot_be_opened_leaves_the_present_one(explorer, run_dir):
+def test_a_run_that_cannot_be_opened_leaves_the_present_one(run_dir):
+    explorer = wb.explore(run_dir)
     (run_dir.parent / "other" / "run.json").unlink()
     for path in (run_dir.parent / "other").rglob("*.jsonl"):
         path.unlink()
@@ -87,7 +176,8 @@ def test_a_run_without_training_steps(tmp_path):
         path.unlink()
     explorer = wb.explore(run)
     explorer.tab = "Training"
-    assert "No rows of table training_steps" in explorer._slots["Training"]["loss"]._text.value
+    assert "loss" in explorer.page("Training").lacking.value
+    assert explorer.page("Training").lacking.value.count("No rows of table training_steps") == 1
 
 
 def test_a_slot_keeps_its_chart_widget():

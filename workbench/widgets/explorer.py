@@ -1,203 +1,210 @@
-"""The explorer: choose a run, ranks, steps and a checkpoint; tabs of tables and charts follow."""
+"""The explorer: choose a run, ranks, steps, a subset and a checkpoint; tabs of tables and charts follow."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
-import pandas as pd
 import traitlets
 
 from workbench.analyses.evaluation import checkpoints_in_order
-from workbench.analyses.selection import select
 from workbench.charts.theme import prepare_live_charts
 from workbench.errors import WorkbenchError
 from workbench.findings.diagnosis import Diagnosis, diagnose
-from workbench.readers.run_list import list_runs
+from workbench.findings.finding import Finding
 from workbench.run import Run, open_run
 from workbench.widgets import sections
-from workbench.widgets.slot import Slot
+from workbench.widgets.boards import BoardPages
+from workbench.widgets.live import Live
+from workbench.widgets.page import Page, Shown
+from workbench.widgets.pickers import ALL, LAST, Pickers
+from workbench.widgets.rows import Rows
+from workbench.widgets.tabs import TABS, evidence_tab
 
-LAST = "last evaluated"
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a tab's parts are made of: the filtered tables, the whole run's diagnosis, the chosen checkpoint."""
-
-    tables: Mapping[str, pd.DataFrame]
-    diagnosis: Diagnosis
-    checkpoint: str | None
-
-
-Part = Callable[[Shown], Any]
-TABS: dict[str, dict[str, Part]] = {
-    "Overview": {
-        "verdict": lambda s: sections.verdict(s.diagnosis, s.tables, s.checkpoint),
-        "causes": lambda s: s.diagnosis,
-        "loss": lambda s: sections.loss(s.tables),
-        "step time": lambda s: sections.step_times(s.tables),
-        "loss per subset": lambda s: sections.quality_over_time(s.tables, s.checkpoint),
-    },
-    "Training": {
-        "stability": lambda s: sections.stability(s.tables),
-        "loss": lambda s: sections.loss(s.tables),
-        "gradient norm": lambda s: sections.gradient_norm(s.tables),
-        "ratios": lambda s: sections.group_ratios(s.tables),
-        "learning rate": lambda s: sections.learning_rate(s.tables),
-        "efficiency": lambda s: sections.efficiency(s.tables),
-        "step time": lambda s: sections.step_times(s.tables),
-        "speed": lambda s: sections.speed(s.tables),
-        "where the time went": lambda s: sections.time_shares(s.tables),
-        "memory": lambda s: sections.memory(s.tables),
-    },
-    "Evaluation": {
-        "quality": lambda s: sections.quality(s.tables, s.checkpoint),
-        "changes": lambda s: sections.changes(s.tables, s.checkpoint),
-        "loss per subset": lambda s: sections.quality_over_time(s.tables, s.checkpoint),
-        "perplexity per subset": lambda s: sections.quality_over_time(s.tables, s.checkpoint, metric="perplexity"),
-        "accuracy per subset": lambda s: sections.quality_over_time(
-            s.tables, s.checkpoint, metric="next_token_accuracy"
-        ),
-    },
-}
-BRUSHED = frozenset({"loss", "step time"})  # dragging over these sets the range of steps
+BOARDS_TAB = "Boards"
+TITLES = (*TABS, BOARDS_TAB)
+STYLE = (
+    "<style>.workbench-tabs > .lm-TabBar .lm-TabBar-tab "
+    "{flex: 0 0 auto !important; min-width: 0 !important; padding: 0 9px}</style>"
+)
+DIAGNOSE_AFTER_S = 0.3  # so that the page is sent before the rules run
 
 
 class Explorer(ipywidgets.VBox):
     """Explore a run in JupyterLab: `explorer = workbench.explore("runs/demo"); explorer`.
 
-    Traits to read and to set: run_path, ranks, steps, checkpoint, tab. `tables` is always what is on show.
+    Traits to read and to set: run_path, ranks, rank (the one shown alone), steps, subset, checkpoint, tab, other_path
+    (the run to compare with). `tables` is what the tab on show is made of, `diagnosis` is None until the rules ran.
     """
 
     run_path = traitlets.Unicode()
+    other_path = traitlets.Unicode()
     ranks = traitlets.Tuple()
+    rank = traitlets.Int(0)
     steps = traitlets.Tuple(traitlets.Int(), traitlets.Int(), default_value=(0, 0))
+    subset = traitlets.Unicode(ALL)
     checkpoint = traitlets.Unicode(LAST)
-    tab = traitlets.Unicode(next(iter(TABS)))
+    tab = traitlets.Unicode(TITLES[0])
     tables = traitlets.Dict()
+    diagnosis = traitlets.Instance(Diagnosis, allow_none=True)
 
     def __init__(self, run: Run) -> None:
         prepare_live_charts()
-        self.run = run
+        self.run, self._rows = run, Rows(run)
+        self._other: tuple[Rows, Diagnosis] | None = None
         self._stale: set[str] = set()
         self._ready = False
-        self._slots = {tab: {name: self._slot(name) for name in parts} for tab, parts in TABS.items()}
-        self._pickers = _Pickers(run)
-        self._tabs = ipywidgets.Tab(
-            children=[ipywidgets.VBox([s.widget for s in slots.values()]) for slots in self._slots.values()],
-            titles=list(TABS),
-        )
+        self._pages: dict[str, Page | BoardPages] = {}
+        self._pickers = Pickers(run)
+        self._live = Live(self.refresh)
+        self._tabs = ipywidgets.Tab(children=[ipywidgets.VBox() for _ in TITLES], titles=list(TITLES))
+        self._tabs.add_class("workbench-tabs")
         self._problem = ipywidgets.HTML()
-        super().__init__([self._pickers.widget, self._problem, self._tabs])
+        top = ipywidgets.HBox([self._pickers.widget])
+        super().__init__([ipywidgets.HTML(STYLE), top, self._live, self._problem, self._tabs])
         self.run_path = str(run.root)
         self._link()
 
+    def page(self, tab: str) -> Page | BoardPages:
+        """What a tab shows, made when it is first asked for."""
+        if tab not in self._pages:
+            boards = tab == BOARDS_TAB
+            made = BoardPages(self._shown, self._brushed) if boards else Page(TABS[tab], self._brushed)
+            self._pages[tab] = made
+            above = [self._other_picker()] if tab == "Compare" else []
+            self._tabs.children[TITLES.index(tab)].children = [*above, made.widget]
+        return self._pages[tab]
+
     def show_all_steps(self) -> None:
         """Take the filter on steps back."""
-        steps = self._all["training_steps"]["step"] if "training_steps" in self._all else pd.Series([0])
-        self.steps = (int(steps.min()), int(steps.max()))
+        self.steps = self._rows.steps()
+
+    def refresh(self) -> None:
+        """Open the run anew, as it may have gone on; filters stay, a range that took all steps goes on with them."""
+        self._try(lambda: self._take(Rows(open_run(self.run_path, quiet=True)), keep=True))
+
+    def show_evidence(self, finding: Finding) -> None:
+        """Go to the tab that shows a finding's evidence, at its rank and subset."""
+        culprit = finding.culprit
+        if culprit.rank in self.run.ranks:
+            self.rank = culprit.rank
+        if culprit.subset is not None and culprit.subset in self._pickers.subset.options:
+            self.subset = culprit.subset
+        self.tab = evidence_tab(finding)
 
     def _link(self) -> None:
         pickers = self._pickers
         traitlets.link((self, "run_path"), (pickers.run, "value"))
-        traitlets.link((self, "steps"), (pickers.steps, "value"))
-        traitlets.link((self, "checkpoint"), (pickers.checkpoint, "value"))
-        traitlets.link((self, "ranks"), (pickers.ranks, "value"))
+        for name in ("steps", "checkpoint", "subset", "ranks", "rank"):
+            traitlets.link((self, name), (getattr(pickers, name), "value"))
         pickers.all_steps.on_click(lambda _button: self.show_all_steps())
         self._tabs.observe(self._tab_clicked, "selected_index")
 
     @traitlets.observe("run_path")
     def _open(self, _change: object) -> None:
-        try:
-            run = self.run if self.run_path == str(self.run.root) else open_run(self.run_path, quiet=True)
-            tables, diagnosis = sections.tables_of(run), diagnose(run)
-        except WorkbenchError as error:
-            self._problem.value = sections.Text(str(error), quiet=False)._repr_html_()
-            return
-        self._problem.value = ""
-        self._ready = False
-        self.run, self._all, self._diagnosis = run, tables, diagnosis
-        samples = self._all.get("eval_samples")
-        self._pickers.offer(self.run.ranks, self._all.get("training_steps"), samples)
-        self.ranks, self.checkpoint = tuple(self.run.ranks), LAST
-        self.show_all_steps()
-        self._ready = True
-        self._filter(None)
+        def opened() -> None:
+            same = self.run_path == str(self.run.root)
+            self._take(self._rows if same else Rows(open_run(self.run_path, quiet=True)), keep=False)
 
-    @traitlets.observe("ranks", "steps", "checkpoint")
-    def _filter(self, _change: object) -> None:
+        self._try(opened)
+
+    @traitlets.observe("other_path")
+    def _open_other(self, _change: object) -> None:
+        def opened() -> None:
+            run = open_run(self.other_path, quiet=True) if self.other_path else None
+            self._other = None if run is None else (Rows(run), diagnose(run))
+            self._filter()
+
+        self._try(opened)
+
+    def _take(self, rows: Rows, *, keep: bool) -> None:
+        """Show a run; `keep` leaves the filters as they are where the run allows it."""
+        steps, had_all = rows.steps(), self.steps == self._rows.steps() and self._ready
+        had_ranks = set(self.ranks) == set(self.run.ranks)
+        samples = rows.tables(["eval_samples"], steps).get("eval_samples")
+        checkpoints = [] if samples is None else checkpoints_in_order(samples)[::-1]
+        subsets = rows.subsets()
+        self._ready = False
+        self.run, self._rows = rows.run, rows
+        ranks = tuple(rows.run.ranks)
+        chosen = self.ranks if keep and not had_ranks else ranks
+        first, last = (self.steps[0], steps[1] if had_all else self.steps[1]) if keep else steps
+        self._pickers.offer(list(ranks), steps, checkpoints, subsets)
+        self.ranks, self.steps = chosen, (max(first, steps[0]), last)
+        if not keep:
+            self.checkpoint, self.subset, self.rank = LAST, ALL, ranks[0] if ranks else 0
+            self.diagnosis = None
+        self._ready = True
+        self._filter()
+        _soon(self._diagnose)
+
+    def _diagnose(self) -> None:
+        def diagnosed() -> None:
+            self.diagnosis = diagnose(self.run)
+            self._stale |= {"Overview", "Compare"}
+            self._draw()
+
+        self._try(diagnosed)
+
+    @traitlets.observe("ranks", "rank", "steps", "subset", "checkpoint")
+    def _filter(self, _change: object = None) -> None:
         if self._ready:
-            self.tables = select(self._all, ranks=self.ranks or None, steps=self.steps)
-            self._stale = set(TABS)
+            self._stale = set(TITLES)
             self._draw()
 
     @traitlets.observe("tab")
     def _draw(self, _change: object = None) -> None:
-        self._tabs.selected_index = list(TABS).index(self.tab)
+        self._tabs.selected_index = TITLES.index(self.tab)
         if not self._ready or self.tab not in self._stale:
             return
         self._stale.discard(self.tab)
-        checkpoint = None if self.checkpoint == LAST else self.checkpoint
-        shown = Shown(self.tables, self._diagnosis, checkpoint)
-        for name, part in TABS[self.tab].items():
-            self._slots[self.tab][name].show(part(shown))
+        page = self.page(self.tab)
+        if isinstance(page, BoardPages):
+            page.draw()
+            return
+        shown = self._shown(TABS[self.tab].tables)
+        self.tables = shown.tables
+        page.draw(shown)
+
+    def _shown(self, names: tuple[str, ...]) -> Shown:
+        other = None
+        if self._other is not None:
+            rows, diagnosis = self._other
+            steps = rows.steps() if self.steps == self._rows.steps() else self.steps
+            other = Shown(rows, names, ranks=(), steps=steps, diagnosis=diagnosis)
+        return Shown(
+            self._rows, names, ranks=self.ranks, steps=self.steps, rank=self.rank,
+            subset=None if self.subset == ALL else self.subset,
+            checkpoint=None if self.checkpoint == LAST else self.checkpoint,
+            diagnosis=self.diagnosis, jump=self.show_evidence, other=other,
+        )  # fmt: skip
+
+    def _other_picker(self) -> ipywidgets.Combobox:
+        control = ipywidgets.Combobox(
+            options=[path for _name, path in self._pickers.run.options if path != self.run_path],
+            placeholder="path of a second run", description="With", continuous_update=False,
+            layout=ipywidgets.Layout(width="700px"),
+        )  # fmt: skip
+        traitlets.link((self, "other_path"), (control, "value"))
+        return control
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do it, or say why it cannot be done and leave what is shown."""
+        try:
+            action()
+        except WorkbenchError as error:
+            self._problem.value = sections.Text(str(error), quiet=False)._repr_html_()
+            return
+        self._problem.value = ""
 
     def _tab_clicked(self, change: Any) -> None:
-        self.tab = list(TABS)[change.new]
-
-    def _slot(self, name: str) -> Slot:
-        return Slot(brushed=self._brushed if name in BRUSHED else None)
+        self.tab = TITLES[change.new]
 
     def _brushed(self, first: float, last: float) -> None:
         self.steps = (round(first), max(round(last), round(first) + 1))
-
-
-class _Pickers:
-    """The row of controls."""
-
-    def __init__(self, run: Run) -> None:
-        def wide() -> ipywidgets.Layout:
-            return ipywidgets.Layout(width="330px")
-
-        runs = list_runs(run.root.resolve().parent)
-        places = {str(Path(p).resolve()): (name, p) for name, p in zip(runs["run_id"], runs["path"], strict=True)}
-        places[str(run.root.resolve())] = (run.run_id, str(run.root))
-        self.run = ipywidgets.Dropdown(
-            options=list(places.values()), value=str(run.root), description="Run", layout=wide()
-        )
-        self.checkpoint = ipywidgets.Dropdown(options=[LAST], value=LAST, description="Checkpoint", layout=wide())
-        self.ranks = ipywidgets.SelectMultiple(options=[], description="Ranks", rows=3, layout=wide())
-        self.steps = ipywidgets.IntRangeSlider(
-            min=0,
-            max=1,
-            value=(0, 0),
-            description="Steps",
-            continuous_update=False,
-            layout=ipywidgets.Layout(width="560px"),
-        )
-        self.all_steps = ipywidgets.Button(description="All steps", layout=ipywidgets.Layout(width="100px"))
-        self.widget = ipywidgets.VBox(
-            [
-                ipywidgets.HBox([self.run, self.checkpoint, self.ranks]),
-                ipywidgets.HBox([self.steps, self.all_steps]),
-            ]
-        )
-
-    def offer(self, ranks: list[int], steps: pd.DataFrame | None, samples: pd.DataFrame | None) -> None:
-        """Set what can be chosen for a run."""
-        checkpoints = [] if samples is None else checkpoints_in_order(samples)
-        self.checkpoint.options = [LAST, *checkpoints[::-1]]
-        self.ranks.options = ranks
-        self.ranks.layout.display = "none" if len(ranks) < 2 else ""
-        first, last = (0, 0) if steps is None else (int(steps["step"].min()), int(steps["step"].max()))
-        with self.steps.hold_trait_notifications():
-            self.steps.max, self.steps.min = max(last, self.steps.min), first
-            self.steps.max = max(last, first + 1)
 
 
 def explore(run: Run | str | os.PathLike[str]) -> Explorer:
@@ -207,3 +214,13 @@ def explore(run: Run | str | os.PathLike[str]) -> Explorer:
         run: an opened run, or a path to open.
     """
     return Explorer(run if isinstance(run, Run) else open_run(run, quiet=True))
+
+
+def _soon(action: Callable[[], None]) -> None:
+    """Do it once the page has been sent, where a loop runs (in a kernel); else now."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        action()
+    else:
+        loop.call_later(DIAGNOSE_AFTER_S, action)

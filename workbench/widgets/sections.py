@@ -47,6 +47,13 @@ class Text:
         return f"<p style='color:{'#57606a' if self.quiet else '#24292f'}'>{html.escape(self.text)}</p>"
 
 
+@dataclass(frozen=True)
+class Missing(Text):
+    """A line that says what is missing and how to collect it."""
+
+    table: str = ""
+
+
 Part: TypeAlias = AnyChart | alt.HConcatChart | Styler | Verdict | Diagnosis | Text
 
 
@@ -84,10 +91,10 @@ def needs(table: str, column: str | None = None) -> Callable[[Callable[..., Any]
     def wrap(part: Callable[..., Any]) -> Callable[..., Any]:
         def checked(tables: Tables, *arguments: Any, **options: Any) -> Any:
             if table not in tables or tables[table].empty:
-                return Text(f"No rows of table {table}. To have them: {TABLES[table].fix}.")
+                return Missing(f"No rows of table {table}. To have them: {TABLES[table].fix}.", table=table)
             if column is not None and not tables[table][column].notna().any():
                 meaning = next(c.meaning for c in TABLES[table].columns if c.name == column)
-                return Text(f"Not recorded: {column} ({meaning}). To have it: {TABLES[table].fix}.")
+                return Missing(f"Not recorded: {column} ({meaning}). To have it: {TABLES[table].fix}.", table=table)
             return part(tables, *arguments, **options)
 
         checked.__doc__, checked.__name__ = part.__doc__, part.__name__

@@ -1,4 +1,4 @@
-"""A place on a page that shows one thing after another: a chart, a table, a line of text."""
+"""A place on a page that shows one thing after another: a chart, a table, a line of text, a widget."""
 
 from __future__ import annotations
 
@@ -27,12 +27,19 @@ class Slot:
         self.widget = ipywidgets.VBox([self._text])
 
     def show(self, part: Any) -> None:
-        """Show a chart, or anything else that has an HTML form."""
+        """Show a chart, a widget, or anything else that has an HTML form."""
+        self.widget.layout.display = ""
         if isinstance(part, alt.TopLevelMixin):
             self._show_chart(part)
+        elif isinstance(part, ipywidgets.Widget):
+            self.widget.children = [part]
         else:
             self._text.value = part._repr_html_()
             self.widget.children = [self._text]
+
+    def hide(self) -> None:
+        """Show nothing, and take no room."""
+        self.widget.layout.display = "none"
 
     def _show_chart(self, chart: Any) -> None:
         if self._brushed is not None:
