@@ -98,9 +98,10 @@ def test_other_runs_with_the_symptom(playbook, sample, cause, monkeypatch):
 
 
 def test_a_playbook_runs_under_papermill(tmp_path):
-    notebook = TROUBLESHOOT / f"{PLAYBOOKS['T8'].notebook}.ipynb"
+    """All of them: benchmarks/playbooks.py."""
+    notebook = TROUBLESHOOT / f"{PLAYBOOKS['T9'].notebook}.ipynb"
     out = render_report(notebook, tmp_path / "out.ipynb", findings_path=str(tmp_path / "findings.json"))
-    assert read_findings(tmp_path / "findings.json")[0]["cause"] == "recompile"
+    assert read_findings(tmp_path / "findings.json")[0]["cause"] == "fragmentation"
     text = out.read_text()
-    assert "Proven: recompile in recompile, gone in healthy" in text
+    assert "Proven: fragmentation in fragmentation, gone in healthy" in text
     assert text.count("image/svg+xml") >= 4

@@ -16,6 +16,7 @@ from workbench.commands import (
     evaluating,
     importing,
     opening,
+    playbooks,
     rehearsing,
     reporting,
 )
@@ -23,7 +24,7 @@ from workbench.commands.command import Command
 from workbench.errors import WorkbenchError
 
 # a module of workbench.commands with COMMANDS is named here
-MODULES = (rehearsing, opening, importing, data, diagnosing, reporting, evaluating, checkpoints, alerting)
+MODULES = (rehearsing, opening, importing, data, diagnosing, playbooks, reporting, evaluating, checkpoints, alerting)
 COMMANDS: tuple[Command, ...] = tuple(command for module in MODULES for command in module.COMMANDS)
 
 EXIT_PROBLEM = 2

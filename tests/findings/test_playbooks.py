@@ -23,7 +23,7 @@ def test_rules_name_playbooks_that_exist():
 
 def test_troubleshooting_notebooks_are_those_of_playbooks():
     folder = REPOSITORY / "notebooks/troubleshoot"
-    assert {p.stem for p in folder.glob("*.ipynb")} <= {p.notebook for p in PLAYBOOKS.values()}
+    assert {p.stem for p in folder.glob("*.ipynb")} == {p.notebook for p in PLAYBOOKS.values()}
 
 
 def test_the_page_on_the_diagnosis_shows_all_words():
