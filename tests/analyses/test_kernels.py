@@ -8,6 +8,7 @@ from workbench.analyses.kernels import (
     device_ratios,
     kernel_totals,
     operator_ratios,
+    scopes,
     short_kernels,
 )
 
@@ -92,3 +93,12 @@ def test_input_is_unchanged_and_empty_gives_empty():
     assert operator_ratios(kernels([])).empty
     assert device_ratios(operator_ratios(kernels([]))).empty
     assert kernel_totals(kernels([])).empty
+    assert kernel_totals(kernels([]), by="scope").empty
+
+
+def test_scopes_end_at_the_last_slash_also_where_all_names_are_missing():
+    names = pd.Series(["a/b/c", "c", "a/", "//", None], dtype="str")
+    assert scopes(pd.DataFrame({"name": names})).tolist()[:4] == ["a/b", "", "a", "/"]
+    assert scopes(pd.DataFrame({"name": names})).isna().tolist() == [False] * 4 + [True]
+    assert scopes(pd.DataFrame({"name": [None, None]}, dtype="object")).isna().all()
+    assert scopes(pd.DataFrame({"name": []}, dtype="str")).empty

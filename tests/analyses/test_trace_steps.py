@@ -146,3 +146,10 @@ def test_a_cpu_profile_has_its_two_steps(data_samples):
         assert steps["step"].tolist() == [1, 2]
         assert device_tables(tables)["kernels"].groupby("step").size().tolist() == [22, 22]
     assert trace_tasks(run.table("trace_events"))["op_type"].nunique() > 5
+
+
+def test_a_trace_without_operators_has_no_tasks():
+    only_host = trace([("cpu_op", "thread 1", "aten::add", 0, 5)])
+    assert trace_tasks(only_host).empty
+    assert trace_tasks(only_host[:0]).empty
+    assert "kernels" not in device_tables({"trace_events": only_host})

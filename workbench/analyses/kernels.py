@@ -20,6 +20,11 @@ def compute_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["is_communication"].fillna(False).astype(bool) & rows["duration_us"].notna()]
 
 
+def scopes(kernels: pd.DataFrame) -> pd.Series:
+    """The scope of each task: its name up to its last slash, "" without one, missing where the name is."""
+    return kernels["name"].astype("str").str.replace(r"(?s)/?[^/]*$", "", regex=True)
+
+
 def on_host(kernels: pd.DataFrame) -> bool:
     """Whether the tasks are operators of a CPU run: the host runs them itself, nothing is launched."""
     rows = KERNELS.check(kernels)
@@ -55,9 +60,7 @@ def kernel_totals(kernels: pd.DataFrame, *, by: str = "op_type") -> pd.DataFrame
     """
     rows = compute_kernels(kernels)
     if by == "scope":
-        rows = rows.assign(
-            scope=rows["name"].str.rpartition("/")[0].str.replace(r"^Kernel::KernelLaunch::", "", regex=True)
-        )
+        rows = rows.assign(scope=scopes(rows).str.replace(r"^Kernel::KernelLaunch::", "", regex=True))
     rows = rows.assign(short_share=(rows["duration_us"] < SHORT_KERNEL_US).astype(float))
     grouped = rows.groupby(["rank_id", by], dropna=False)
     totals = grouped["duration_us"].agg(count="size", total_us="sum", median_us="median").reset_index()

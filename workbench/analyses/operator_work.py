@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from workbench.analyses.kernels import compute_kernels
+from workbench.analyses.kernels import compute_kernels, scopes
 
 FUSED_LONGEST_US = 50.0  # a longer elementwise operator is bound by memory: fusing saves its traffic, not its launch
 _ELEMENTWISE = (
@@ -84,9 +84,9 @@ def fusion_candidates(kernels: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     kind = rows["op_type"].fillna("").str.lower().str.replace(_SUFFIX, "", regex=True)
     small = kind.isin(_ELEMENTWISE.split()) & (rows["duration_us"] <= FUSED_LONGEST_US)
-    scope = rows["name"].str.rpartition("/")[0].str.replace(r"\d+", "*", regex=True)
+    scope = scopes(rows).str.replace(r"\d+", "*", regex=True)
     same = pd.concat([rows[c].eq(rows[c].shift()) | (rows[c].isna() & rows[c].shift().isna()) for c in _PLACE], axis=1)
-    exact = rows["name"].str.rpartition("/")[0]
+    exact = scopes(rows)
     joins = same.all(axis=1) & small & small.shift(fill_value=False) & exact.eq(exact.shift()).fillna(False)
     run = (~joins).cumsum()
     start = rows["start_ns"].astype("int64")

@@ -102,7 +102,7 @@ def trace_tasks(trace_events: pd.DataFrame) -> pd.DataFrame:
     cpu = rows[rows["layer"] == "CPU OP"]
     busy = rows[(rows["layer"] == "Overlap Analysis") & rows["track"].isin(["Computing", "Communication"])]
     tasks = pd.concat([cpu, busy], ignore_index=True)
-    kind = tasks["name"].str.rpartition("/")[2].str.replace(r"-op\d+$", "", regex=True)
+    kind = tasks["name"].str.replace(r"(?s)^.*/", "", regex=True).str.replace(r"-op\d+$", "", regex=True)
     columns = {c.name: tasks[c.name] for c in KERNELS.columns if c.name in tasks}
     frame = pd.DataFrame(columns).reindex(columns=[c.name for c in KERNELS.columns])
     return KERNELS.check(
