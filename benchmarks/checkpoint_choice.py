@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from document import write_section
 
 from workbench.analyses.checkpoint_choice import SPREAD_WEIGHT, UNREST_WEIGHT, rank_checkpoints
 
-BEGIN, END = "<!-- choice -->", "<!-- end of choice -->"
 SUBSETS = {"code": 1.6, "english": 2.6, "chinese": 3.2, "math": 2.1}
 CHECKPOINTS, EVERY = 10, 120
 DOCUMENTS, WINDOWS, TOKENS = 24, 2, 64
@@ -137,8 +137,7 @@ def main() -> None:
     text = as_markdown(pd.DataFrame([judged(seed) for seed in seeds]))
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "choice", text)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ os.environ.setdefault("GLOG_v", "4")
 import mindspore.dataset as ds
 import numpy as np
 import pandas as pd
+from document import write_section
 
 from workbench.findings.data_health import find_bad_samples
 from workbench.findings.finding import Finding
@@ -30,7 +31,6 @@ from workbench.findings.sampling import find_sampling_faults
 from workbench.probes.data_set import probe_data_set
 from workbench.tables import SAMPLE_IDS, SETTINGS
 
-BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
 SUBSETS = {"code": 0.3, "math": 0.2, "chinese": 0.1, "english": 0.4}
 WORDS = [f"w{n:04d}" for n in range(4000)]
 SAMPLES, BATCH = 6000, 16
@@ -229,9 +229,7 @@ def main() -> None:
     text = as_markdown(pd.DataFrame([judged(case, seed) for case, seed in chosen]))
     print(text)
     if arguments.write:
-        page = arguments.write.read_text()
-        before, rest = page.split(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        write_section(arguments.write, "faults", text)
 
 
 if __name__ == "__main__":

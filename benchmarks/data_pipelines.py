@@ -25,6 +25,7 @@ os.environ.setdefault("GLOG_v", "4")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pandas as pd
+from document import write_section
 
 from workbench.analyses.data_pipeline import batch_waits, bottleneck, pipeline_operators
 from workbench.analyses.pipeline_rates import Machine, Setting
@@ -36,7 +37,6 @@ from workbench.probes.pipeline_services import PipelineServices, cores, measure_
 from workbench.probes.pipeline_tune import measure_settings
 from workbench.run import open_run
 
-BEGIN, END = "<!-- lab -->", "<!-- end of lab -->"
 PROFILE_SECONDS, GRID_SECONDS = 2.0, 0.8
 NEAR_SHARE, GOOD_SHARE = 0.15, 0.95
 MOST_GRID = 6
@@ -163,8 +163,7 @@ def main() -> None:
     done = pd.read_json(arguments.results, lines=True) if arguments.results.exists() else pd.DataFrame()
     if arguments.write:
         text = as_markdown(done.sort_values(["seed", "size", "name"]))
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "lab", text)
         print(text)
         return
     lock = arguments.results.with_suffix(".lock").open("w")

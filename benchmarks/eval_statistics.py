@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from document import write_section
 from scipy import stats
 
 from workbench.analyses.evaluation import paired_changes
 from workbench.analyses.subset_course import score_drops
 from workbench.analyses.subset_sampling import visible_changes
 
-BEGIN, END = "<!-- statistics -->", "<!-- end of statistics -->"
 NOISE_NATS = 0.05  # standard deviation of the change of one window
 CORRELATION = 0.5
 LEVEL = 0.05
@@ -169,8 +169,7 @@ def main() -> None:
     text = as_markdown(arguments.nulls, arguments.runs)
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "statistics", text)
 
 
 if __name__ == "__main__":

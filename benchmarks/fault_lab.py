@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from fault_matrix import BEGIN, END
+from document import write_section
 from tqdm.auto import tqdm
 
 from workbench.findings.diagnosis import diagnose
@@ -106,8 +106,7 @@ def main() -> None:
     text = as_markdown(pd.DataFrame(rows))
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "matrix", text)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from document import write_section
 from fault_cases import SERIES, Case, all_cases
 
 from workbench.findings.diagnosis import diagnose
 from workbench.findings.finding import Finding
 
-BEGIN, END = "<!-- matrix -->", "<!-- end of matrix -->"
 MASKED_SHARE, UNCLEAR = 0.5, 0.1  # as workbench.analyses.what_if; within 0.1 of it either answer is right
 FREE_SHARE = 0.01  # a fault that costs less of the step, alone and beside others, need not be found
 
@@ -215,8 +215,7 @@ def main() -> None:
     text = as_markdown(read(arguments.results))
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "matrix", text)
 
 
 if __name__ == "__main__":

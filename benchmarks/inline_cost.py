@@ -16,8 +16,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-
-BEGIN, END = "<!-- inline cost -->", "<!-- end of inline cost -->"
+from document import write_section
 
 
 def child(folder: Path, arguments: argparse.Namespace) -> None:
@@ -99,8 +98,7 @@ def main() -> None:
     )
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "inline cost", text)
 
 
 if __name__ == "__main__":

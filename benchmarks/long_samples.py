@@ -19,6 +19,7 @@ os.environ.setdefault("GLOG_v", "4")
 import mindspore as ms
 import numpy as np
 import pandas as pd
+from document import write_section
 from mindspore import nn
 
 from workbench.analyses.lengths import length_policies
@@ -34,7 +35,6 @@ from workbench.probes.language_model import (
 )
 from workbench.probes.length_batches import WindowSource, bucketed_batches, padded_batches
 
-TABLE_BEGIN, TABLE_END = "<!-- long samples -->", "<!-- end of long samples -->"
 LENGTH, OVERLAP, BATCH, BOUNDARIES = 256, 64, 8, (32, 64, 128)
 
 
@@ -138,9 +138,7 @@ def main() -> None:
     )  # fmt: skip
     print(text)
     if arguments.write:
-        page = arguments.write.read_text()
-        before, rest = page.split(TABLE_BEGIN)
-        arguments.write.write_text(f"{before}{TABLE_BEGIN}\n{text}\n{TABLE_END}{rest.split(TABLE_END)[1]}")
+        write_section(arguments.write, "long samples", text)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,11 @@ os.environ.setdefault("GLOG_v", "4")
 import mindspore.dataset as ds
 import numpy as np
 import pandas as pd
+from document import write_section
 
 from workbench.probes.mindrecord import convert_to_mindrecord, mindrecord_files
 from workbench.probes.mindrecord_schema import fields_from_words
 
-BEGIN, END = "<!-- reading -->", "<!-- end of reading -->"
 TOKENS, BATCH = 256, 32
 WORDS = ("the", "of", "and", "to", "in", "is", "that", "for", "it", "as", "was", "with", "be", "by", "on", "not")
 
@@ -146,9 +146,7 @@ def main() -> None:
         text = as_markdown(pd.DataFrame(rows), head=head)
     print(text)
     if arguments.write:
-        page = arguments.write.read_text()
-        before, rest = page.split(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        write_section(arguments.write, "reading", text)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from document import write_section
+
 from workbench.findings.diagnosis import diagnose
 
-BEGIN, END = "<!-- peers -->", "<!-- end of peers -->"
 NEUTRAL = (
     r"Operator Perf Analysis", r"no bound issues", r"Fusible Operator Analysis: .*-?0\.0\d* for host bottleneck",
     r"There is no slow rank issues",
@@ -166,8 +167,7 @@ def main() -> None:
     text = "\n".join([head, "|" + " --- |" * 6, *(r for p in PEERS if (r := row(p, arguments.keep)))])
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "peers", text)
 
 
 if __name__ == "__main__":

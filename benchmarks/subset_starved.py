@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+from document import write_section
 
 from workbench.findings.diagnosis import diagnose
 
-BEGIN, END = "<!-- starved -->", "<!-- end of starved -->"
 EVERY = 20  # steps between evaluations
 SHOWN = ("data_mix_shift", "subset_regression", "forgetting", "tokenizer_special_tokens", "context_length_shift")
 
@@ -146,8 +146,7 @@ def main() -> None:
     text = as_markdown(rows)
     print(text)
     if arguments.write:
-        before, _, rest = arguments.write.read_text().partition(BEGIN)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_section(arguments.write, "starved", text)
 
 
 if __name__ == "__main__":
