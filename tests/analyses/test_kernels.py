@@ -6,11 +6,13 @@ from workbench.analyses.kernels import (
     busy_intervals,
     compare_kernels,
     device_ratios,
+    host_launches,
     kernel_totals,
     operator_ratios,
     scopes,
     short_kernels,
 )
+from workbench.tables import KERNELS
 
 # Four ranks, two operators; rank 2's Softmax takes 30 instead of 10 us, rank 3's everything 1.5 times as long.
 RANKS = [
@@ -28,6 +30,27 @@ def test_ratio_compares_the_same_operator_over_ranks():
     assert ratios.loc[(3, "MatMul"), "ratio"] == 1.5
     assert ratios.loc[(0, "MatMul"), "ratio"] == 1.0
     assert (ratios["ratio_error"] == 0).all()
+
+
+def on_cpu(short, *, steps=3):
+    """Per step: `short` operators of 2 us, and one of 100 us, with 8 us between them."""
+    rows, at = [], 0
+    for _ in range(steps):
+        for name, us in [*((f"Default/chain/Tanh-op{i}", 2) for i in range(short)), ("Default/MatMul-op0", 100)]:
+            rows.append({"name": name, "op_type": name.split("/")[-1].split("-")[0], "start_ns": BASE_NS + at * 1000,
+                         "duration_us": float(us)})  # fmt: skip
+            at += us + 8
+    return KERNELS.check(pd.DataFrame(rows).assign(rank_id=0, accelerator_core="CPU", is_communication=False))
+
+
+def test_what_starting_operators_costs_on_the_host():
+    (row,) = host_launches(on_cpu(400)).to_dict("records")
+    assert (row["steps"], row["per_step"], row["short_per_step"], row["op_type"]) == (3, 401, 400, "Tanh")
+    assert row["gap_us"] == pytest.approx(8)
+    assert row["cost_us"] == pytest.approx(400 * (2 + 8))
+    assert row["step_us"] == pytest.approx(400 * 10 + 108)
+    assert host_launches(kernels(RANKS)).empty  # a device
+    assert host_launches(KERNELS.empty()).empty
 
 
 def test_a_slow_device_is_told_from_a_slow_operator():

@@ -2,18 +2,26 @@ import pandas as pd
 import pytest
 
 from tests.analyses.device_tables import kernels
+from tests.analyses.test_kernels import on_cpu
 from tests.analyses.test_operator_work import chain
 from workbench.analyses.device_steps import device_steps
-from workbench.analyses.kernels import device_ratios, kernel_totals, operator_ratios, short_kernels
+from workbench.analyses.kernels import device_ratios, host_launches, kernel_totals, operator_ratios, short_kernels
 from workbench.analyses.operator_work import fusion_candidates, rank_work
 from workbench.findings.cluster import find_cluster_causes
-from workbench.findings.kernels import find_more_work, find_small_ops
+from workbench.findings.kernels import find_more_work, find_small_ops, find_small_ops_on_host
 
 LONGER = [
     (r, s, 10_000 * s, 2000 if r == 3 else 1000, "MatMul", "16,8" if r == 3 else "8,8")
     for r in range(4)
     for s in range(1, 9)
 ]
+
+
+def test_a_storm_of_small_operators_on_the_host():
+    (found,) = find_small_ops_on_host(host_launches(on_cpu(400)))
+    assert (found.cause, found.culprit.op, found.severity) == ("small_ops", "Tanh", "critical")
+    assert found.saves_us_per_step == pytest.approx(4000)
+    assert find_small_ops_on_host(host_launches(on_cpu(50))) == []  # half a millisecond
 
 
 def test_more_work_is_told_from_a_slow_device():

@@ -9,6 +9,7 @@ from workbench.analyses.intervals import merge
 from workbench.tables import KERNELS
 
 SHORT_KERNEL_US = 10.0  # below what launching one costs the host (5 to 50 us): the device waits for the next
+GAP_LONGEST_US = 1000.0  # starting an operator takes less: a longer gap has another reason
 MEDIAN_EFFICIENCY = 1.2533  # standard error of a median over that of a mean, normal sample: sqrt(pi / 2)
 QUARTILES_TO_SIGMA = 1.349  # distance of the quartiles of a normal sample, in standard deviations
 _KIND = ["op_type", "accelerator_core", "input_shapes", "backward"]
@@ -89,6 +90,48 @@ def short_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
         rows.append((rank_id, steps, len(rank) / steps, len(short) / steps, len(short) / len(rank),
                      str(top.index[0]) if len(top) else pd.NA))  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
+
+
+def host_launches(kernels: pd.DataFrame) -> pd.DataFrame:
+    """What starting short operators costs a step of a CPU run, in which the host runs the operators itself.
+
+    Medians over the calls of each operator and over the gaps between operators, so that a busy host changes little. A
+    step is a call of the typical operator where the profile does not number the steps.
+
+    Returns:
+        One row per rank_id: steps, per_step (operators a step), short_per_step (below 10 us), short_share in [0, 1],
+        gap_us (typical gap between operators, of those below 1 ms), cost_us (a step's short operators with their gaps),
+        step_us (all operators with their gaps), op_type (most frequent of the short ones). Empty in, empty out.
+    """
+    columns = [
+        "rank_id",
+        "steps",
+        "per_step",
+        "short_per_step",
+        "short_share",
+        "gap_us",
+        "cost_us",
+        "step_us",
+        "op_type",
+    ]
+    rows = compute_kernels(kernels).dropna(subset=["start_ns", "name"])
+    rows = rows[rows["accelerator_core"].eq("CPU").fillna(False)]
+    found = []
+    for rank_id, rank in rows.groupby("rank_id"):
+        ordered = rank.sort_values("start_ns")
+        start = ordered["start_ns"].to_numpy("int64")
+        idle_us = (start[1:] - start[:-1]) / 1e3 - ordered["duration_us"].to_numpy("float64")[:-1]
+        idle_us = idle_us[(idle_us >= 0) & (idle_us < GAP_LONGEST_US)]
+        names = rank.groupby("name").agg(calls=("name", "size"), us=("duration_us", "median"), op=("op_type", "first"))
+        steps = int(rank["step"].nunique() or names["calls"].median())
+        per_step, short = names["calls"] / max(steps, 1), names["us"] < SHORT_KERNEL_US
+        gap_us = float(np.median(idle_us)) if len(idle_us) else 0.0
+        cost_us = per_step * (names["us"] + gap_us)
+        by_type = per_step[short].groupby(names["op"]).sum()
+        all_per_step, short_per_step = float(per_step.sum()), float(per_step[short].sum())
+        found.append((rank_id, steps, all_per_step, short_per_step, short_per_step / all_per_step, gap_us,
+                      cost_us[short].sum(), cost_us.sum(), by_type.idxmax() if len(by_type) else pd.NA))  # fmt: skip
+    return pd.DataFrame(found, columns=columns)
 
 
 def operator_ratios(kernels: pd.DataFrame) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from workbench.analyses.device_steps import device_steps, own_time
 from workbench.analyses.kernels import (
     compute_kernels,
     device_ratios,
+    host_launches,
     kernel_totals,
     on_host,
     operator_ratios,
@@ -129,5 +130,10 @@ RULES: tuple[Rule, ...] = (
         needs_any=("step_time", "kernels", "trace_events"),
         uses=TABLES,
         find=find_cluster_causes,
+    ),
+    Rule(
+        causes=("small_ops",),
+        needs=("kernels",),
+        find=lambda t: kernel_rules.find_small_ops_on_host(host_launches(t["kernels"])),
     ),
 )

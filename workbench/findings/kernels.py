@@ -19,6 +19,8 @@ ERRORS = 5.0  # standard errors: over 64 ranks and 100 operators a chance of 1 i
 SHORT_SHARE_LEAST = 0.5
 SHORT_PER_STEP_LEAST = 100
 LAUNCH_SHARE_WARNING = 0.03
+HOST_SHORT_LEAST = 300  # operators a step: starting one takes the host about 10 us, so 3 ms of a step
+HOST_SHARE_WARNING = 0.05
 EXTRA_WORK_LEAST = 0.05  # of the peers' work: batches of a job differ by a few percent in length
 _SOURCE = (
     "same operator and shapes compared over ranks, medians over steps (workbench.analyses.kernels); thresholds ours"
@@ -169,6 +171,42 @@ def find_small_ops(
                 ("launch gaps per step", gap_us, "us", ""),
                 ("time in the short kernels per step", short_us, "us", ""),
                 *_fusable(candidates),
+            ],
+        )
+    ]
+
+
+def find_small_ops_on_host(launches: pd.DataFrame) -> list[Finding]:
+    """A CPU run that spends its step on starting operators, most of which run less than 10 us.
+
+    Args:
+        launches: as `host_launches` returns.
+    """
+    many = launches[
+        (launches["short_share"] >= SHORT_SHARE_LEAST)
+        & (launches["short_per_step"] >= HOST_SHORT_LEAST)
+        & (launches["cost_us"] >= HOST_SHARE_WARNING * launches["step_us"])
+    ]
+    if many.empty:
+        return []
+    row = many.loc[many["cost_us"].idxmax()]
+    cost_us, step_us, op_type = float(row["cost_us"]), float(row["step_us"]), str(row["op_type"])
+    return [
+        _finding(
+            "small_ops",
+            cost_us,
+            step_us,
+            title=f"{row['short_per_step']:,.0f} of {row['per_step']:,.0f} operators per step run less than 10 us, "
+            f"most of them {op_type}; with starting them they take {cost_us / 1e3:.1f} ms ({cost_us / step_us:.0%}) of "
+            "a step.",
+            fix=f"Fuse or remove the small operators, first {op_type} (one operator on a larger tensor, a fused "
+            "kernel, or precompute what does not change).",
+            source="medians over calls and gaps of a CPU profile; thresholds ours",
+            culprit=Culprit(op=op_type),
+            facts=[
+                ("operators below 10 us, per step", float(row["short_per_step"]), "", ""),
+                ("share of operators below 10 us", float(row["short_share"]), "share", ""),
+                ("typical gap between operators", float(row["gap_us"]), "us", ""),
             ],
         )
     ]
