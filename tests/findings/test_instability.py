@@ -52,6 +52,20 @@ def test_no_warm_up_and_a_loss_that_jumps_at_once(seed):
     assert (found.sub_cause, found.confidence, found.steps.first) == ("warmup_too_short", "high", 1)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_single_jump_in_the_first_steps_is_of_the_rate_only_without_warm_up(seed):
+    step, loss, norm = healthy(seed=seed)
+    jumped = np.where(step == 8, 9.0, loss)
+    (found,) = find_lr_too_high(
+        steps(seed=seed, loss=jumped, gradient_norm=norm, learning_rate=0.03 * (1 - step / 300))
+    )
+    assert (found.sub_cause, found.steps.first) == ("warmup_too_short", 1)
+    warmed = 0.03 * np.minimum(step / 24, 1)
+    assert find_lr_too_high(steps(seed=seed, loss=jumped, gradient_norm=norm, learning_rate=warmed)) == []
+    tuned = np.where(step == 8, 1.5, 1.0 + 0.01 * np.sin(step))  # a tuned model has nothing left to learn
+    assert find_lr_too_high(steps(seed=seed, loss=tuned, gradient_norm=norm, learning_rate=1e-5 + 0 * step)) == []
+
+
 def test_what_is_no_rate_that_is_too_high():
     for seed in range(6):
         step, loss, norm = healthy(seed=seed)

@@ -20,6 +20,8 @@ DAMAGE_SHARE = 0.05
 DAMAGE_SIGMAS = 3.0
 NORM_JUMP = 4.0  # times the typical gradient norm
 RISE_SHARE = 0.10  # of the lowest level
+JUMP_SHARE = 0.30  # a single step above the first loss: batches of a fresh model differ by a few percent
+SHORT_WARMUP = 10  # steps
 FIRST_SHARE = 0.15  # of the steps: where a loss above its first value tells of a first rate that is too high
 RESTART_DROP = 0.5
 RESTART_STEPS = 5
@@ -99,7 +101,8 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
     """The loss turned upwards for good although the rate did not end; None where it did not.
 
     It counts if the level behind stays `RISE_SHARE` above the best level before, to the last step, over at least a
-    tenth of the steps; or if within the first steps the loss rises that far above its first value.
+    tenth of the steps; or if within the first steps the loss rises that far above its first value. Without a warm-up a
+    single step is enough, `JUMP_SHARE` above the first loss of a fresh model (one that learned a lot afterwards).
     """
     known = job[job["loss"].notna() & np.isfinite(job["loss"].astype("float64"))]
     if len(known) < STEPS_LEAST:
@@ -108,6 +111,9 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
     head = _medians(loss, 3)[: max(SETTLED_STEPS, int(FIRST_SHARE * len(loss)))]
     if head.max() > (1 + RISE_SHARE) * loss[0] and head.argmax() > 0:
         return _diverged(job, int(step[0]), at_start=True, best=float(loss[0]), after=float(head.max()))
+    early = loss[: len(head)]
+    if _jumps_without_warmup(job, loss, early):
+        return _diverged(job, int(step[0]), at_start=True, best=float(loss[0]), after=float(early.max()))
     window = max(5, len(loss) // 24)
     level = _medians(loss, window)
     best = int(level.argmin())
@@ -166,6 +172,14 @@ def _episode(job: pd.DataFrame, row: dict[str, float]) -> tuple[float, float, fl
     limit = level + max(DAMAGE_SHARE * level, DAMAGE_SIGMAS * noise * math.sqrt(math.pi / AFTER_STEPS))
     ratio = float(norms.max()) / usual if len(norms) and usual > 0 else math.nan
     return float(row["peak"]) / typical if typical > 0 else math.inf, ratio, after, after > limit
+
+
+def _jumps_without_warmup(job: pd.DataFrame, loss: FloatArray, early: FloatArray) -> bool:
+    begins, has_rates = int(job["step"].iloc[0]) <= 1, bool(job["learning_rate"].notna().any())
+    if not begins or not has_rates or warmup_end(job) - int(job["step"].iloc[0]) >= SHORT_WARMUP:
+        return False
+    learned = float(np.median(loss[len(loss) // 2 :])) * (1 + JUMP_SHARE) < loss[0]
+    return learned and bool(early.max() > (1 + JUMP_SHARE) * loss[0])
 
 
 def _diverged(job: pd.DataFrame, step: int, *, at_start: bool, best: float, after: float) -> Divergence:

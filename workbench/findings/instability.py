@@ -8,6 +8,7 @@ import pandas as pd
 
 from workbench.analyses.instability import (
     NORM_JUMP,
+    SHORT_WARMUP,
     Divergence,
     clips_gradients,
     counts_near,
@@ -23,7 +24,6 @@ from workbench.findings.rule import Rule
 SHORT_STEPS = 3  # an odd batch, or two, with what the optimizer makes of them
 RATIO_WARNING = 1.5
 NORM_GROWS = 1.5
-SHORT_WARMUP = 10  # steps
 FACTOR_ERROR = 0.12  # the first loss of a fresh model lies within a tenth of guessing
 JUMP_SHARE = 0.05
 LISTED_STEPS = 20
