@@ -89,6 +89,11 @@ def test_time_inside_the_training_against_its_budget():
     assert find_evaluation_interference(steps, None, inline_events(0.5, 0.5)) == []
 
 
+def test_an_evaluation_beside_the_training_that_it_recorded_itself_is_no_time_inside_it():
+    events = inline_events(1.0, 2.0).assign(detail='{"process_ids":[17]}')
+    assert set(evaluation_windows(None, events)["who"]) == {OTHER}
+
+
 def test_a_busy_host_is_told():
     steps = slowed(1.3, *WINDOWS)
     time_ns = BASE_NS + np.arange(9, 60) * 10**9

@@ -17,10 +17,13 @@ BLOCK_STEPS = 5  # neighbouring steps are not independent: the interval counts b
 FEWEST_BLOCKS = 4
 OWN, OTHER = "the training itself", "another process"
 WINDOW_COLUMNS = ["who", "name", "start_ns", "end_ns"]
+_COMPARED = ["name", "start_ns", "end_ns", "steps", "first_step", "inside_us", "outside_us", "ratio", "cost_us",
+             "blocks"]  # fmt: skip
 COST_COLUMNS = [
     "who",
     "windows",
     "steps",
+    "first_step",
     "inside_us",
     "outside_us",
     "slowdown_share",
@@ -37,7 +40,8 @@ def evaluation_windows(evals: pd.DataFrame | None, events: pd.DataFrame | None) 
     Args:
         evals: table `evals` (checkpoint evaluations by other processes), or None. Where the protocol does not tell the
             start, it is the end minus scoring and compiling seconds.
-        events: table `events` (inline evaluations), or None.
+        events: table `events` (inline evaluations; those whose detail names `process_ids` ran beside the training), or
+            None.
 
     Returns:
         One row per evaluation: who (`OWN` or `OTHER`), name, start_ns, end_ns; by start.
@@ -48,7 +52,8 @@ def evaluation_windows(evals: pd.DataFrame | None, events: pd.DataFrame | None) 
         known = known[(known["kind"] == "eval") & known["duration_us"].notna() & known["start_ns"].notna()]
         for row in known[known["rank_id"] == known["rank_id"].min()].itertuples():
             end = int(row.start_ns) + int(row.duration_us * 1e3)
-            rows.append({"who": OWN, "name": row.name, "start_ns": int(row.start_ns), "end_ns": end})
+            who = OTHER if '"process_ids"' in str(row.detail) else OWN
+            rows.append({"who": who, "name": row.name, "start_ns": int(row.start_ns), "end_ns": end})
     if evals is not None:
         known = EVALS.check(evals)
         known = known[(known["kind"] != "inline") & known["time_ns"].notna() & known["evaluation_id"].notna()]
@@ -64,7 +69,7 @@ def interference(training_steps: pd.DataFrame, windows: pd.DataFrame) -> pd.Data
     count.
 
     Returns:
-        One row per window with steps on both sides: name, start_ns, end_ns, steps, inside_us, outside_us,
+        One row per window with steps on both sides: name, start_ns, end_ns, steps, first_step, inside_us, outside_us,
         ratio, cost_us (sum over the steps of what they took beyond outside_us), blocks (ratios of `BLOCK_STEPS`
         neighbouring steps each, a list).
     """
@@ -84,18 +89,19 @@ def interference(training_steps: pd.DataFrame, windows: pd.DataFrame) -> pd.Data
         around = np.concatenate([around[around < inside[0]][-reach:], around[around > inside[-1]][:reach]])
         if len(around) < BLOCK_STEPS:
             continue
-        rows.append({**window, **_compared(steps["step_us"].to_numpy(), inside, around)})
-    columns = ["name", "start_ns", "end_ns", "steps", "inside_us", "outside_us", "ratio", "cost_us", "blocks"]
-    return pd.DataFrame(rows, columns=columns)
+        first = int(steps["step"].iloc[inside[0]])
+        rows.append({**window, "first_step": first, **_compared(steps["step_us"].to_numpy(), inside, around)})
+    return pd.DataFrame(rows, columns=_COMPARED)
 
 
 def evaluation_cost(training_steps: pd.DataFrame, windows: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFrame:
     """What evaluations cost, by who ran them.
 
     Returns:
-        One row per who: windows; for `OTHER` steps, inside_us, outside_us, slowdown_share (geometric mean over blocks
-        of steps minus 1) with low and high (t interval over blocks; missing with fewer than `FEWEST_BLOCKS`), cost_us
-        and cost_share (of the training time without it); for `OWN` cost_us and cost_share alone. Empty without windows.
+        One row per who: windows; for `OTHER` steps, first_step, inside_us, outside_us, slowdown_share (geometric mean
+        over blocks of steps minus 1) with low and high (t interval over blocks; missing with fewer than
+        `FEWEST_BLOCKS`), cost_us and cost_share (of the training time without it); for `OWN` cost_us and cost_share
+        alone. Empty without windows.
     """
     timed = timed_steps(training_steps)
     slowest = timed.groupby("step")["wall_us"].max()
@@ -112,6 +118,7 @@ def evaluation_cost(training_steps: pd.DataFrame, windows: pd.DataFrame, *, conf
         low, high = _interval(logs, confidence)
         rows.append({
             "who": OTHER, "windows": len(found), "steps": int(found["steps"].sum()),
+            "first_step": int(found["first_step"].min()),
             "inside_us": float(np.average(found["inside_us"], weights=found["steps"])),
             "outside_us": float(np.average(found["outside_us"], weights=found["steps"])),
             "slowdown_share": float(np.exp(logs.mean()) - 1), "low": low, "high": high, "cost_us": cost_us,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from workbench.analyses.interference import OTHER, OWN, evaluation_cost, evaluation_windows
-from workbench.findings.finding import Evidence, Finding, RuledOut
+from workbench.findings.finding import Evidence, Finding, RuledOut, Steps
 from workbench.findings.rule import Rule, Tables
 
 OWN_SHARE_WARNING = 0.07  # the budget is 5 %; a first compilation in a short run may go a little beyond
@@ -78,9 +78,10 @@ def _outside(row: pd.Series, steps: int, use: dict[str, float]) -> Finding:
         severity="warning",
         confidence="high" if row["low"] >= SLOWDOWN_WARNING else "medium",
         title=f"Steps take {row['slowdown_share']:.0%} longer ({row['low']:.0%} to {row['high']:.0%}) while "
-        f"checkpoints are evaluated beside the training; that costs {row['cost_share']:.1%} of its time.",
+        f"evaluations run beside the training; that costs {row['cost_share']:.1%} of its time.",
         fix="Evaluate on another host or card, or with fewer threads and lower priority (`evaluate --threads 1`).",
         source="medians inside evaluation windows against the steps around them, t interval over blocks of steps",
+        steps=Steps(first=int(row["first_step"])),
         saves_us_per_step=float(row["cost_us"]) / steps,
         evidence=tuple(facts),
         rules_out=(RuledOut(cause="step_time_drift", because="steps before and behind the windows are as fast"),),
