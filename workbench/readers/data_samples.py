@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from workbench.errors import UnreadableFileError
 from workbench.readers.kinds import FileContext, FileKind, in_folder
+from workbench.readers.parquet_file import read_parquet
 from workbench.readers.records import (
     NumberedRecords,
     last_of_each,
@@ -26,14 +23,7 @@ def read_data_samples(path: Path, context: FileContext) -> dict[str, Reading]:
         UnreadableFileError: it is not a complete Parquet file.
         MissingColumnsError: it lacks a required column.
     """
-    try:
-        frame = pq.read_table(path).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise UnreadableFileError(
-            f"{context.name(path)} is not a complete Parquet file: {str(error).splitlines()[0]}",
-            fix=DATA_SAMPLES.fix,
-        ) from None
-    return {"data_samples": Reading(DATA_SAMPLES.check(frame), [])}
+    return read_parquet(DATA_SAMPLES, path, context, fix=DATA_SAMPLES.fix)
 
 
 def read_sample_ids(path: Path, context: FileContext) -> dict[str, Reading]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from workbench.errors import UnreadableFileError
 from workbench.files import RUN_SCHEMA
-from workbench.readers.kinds import FileContext, FileKind
+from workbench.readers.kinds import FileContext, FileKind, in_folder
+from workbench.readers.parquet_file import read_parquet
 from workbench.readers.records import (
     NumberedRecords,
     Record,
@@ -128,14 +126,9 @@ def read_eval_samples(path: Path, context: FileContext) -> dict[str, Reading]:
         UnreadableFileError: it is not a complete Parquet file.
         MissingColumnsError: it lacks a required column.
     """
-    try:
-        frame = pq.read_table(path).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise UnreadableFileError(
-            f"{context.name(path)} is not a complete Parquet file: {str(error).splitlines()[0]}",
-            fix="evaluate the checkpoint again with `workbench report RUN --checkpoint NAME`",
-        ) from None
-    return {"eval_samples": Reading(EVAL_SAMPLES.check(frame), [])}
+    return read_parquet(
+        EVAL_SAMPLES, path, context, fix="evaluate the checkpoint again with `workbench report RUN --checkpoint NAME`"
+    )
 
 
 def read_run_json(path: Path, context: FileContext) -> dict[str, Reading]:
@@ -183,18 +176,8 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-    elif value is not None and prefix:
+    elif prefix and (value is not None or prefix.startswith("config.")):  # `clip_norm: null` says that it is off
         yield prefix, value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _in_folder(folder: str, pattern: str) -> Any:
-    """Sniffer of our own files. Place and name decide, so that an empty or damaged file is still named in a note."""
-    matches = re.compile(pattern).fullmatch
-
-    def sniff(path: Path, _head: bytes) -> bool:
-        return path.parent.name == folder and matches(path.name) is not None
-
-    return sniff
 
 
 def sniff_run_json(path: Path, _head: bytes) -> bool:
@@ -212,25 +195,23 @@ KINDS: tuple[FileKind, ...] = (
         "run_metrics",
         "recorded training steps of one rank",
         (TRAINING_STEPS, PARAMETER_GROUPS),
-        _in_folder("metrics", r"rank_\d+\.jsonl"),
+        in_folder("metrics", r"rank_\d+\.jsonl"),
         read_metrics,
     ),
-    _kind(
-        "run_events", "recorded events of one rank", (EVENTS,), _in_folder("events", r"rank_\d+\.jsonl"), read_events
-    ),
-    _kind("run_evals", "recorded evaluations", (EVALS,), _in_folder("evals", r"[a-z_]+\.jsonl"), read_evals),
+    _kind("run_events", "recorded events of one rank", (EVENTS,), in_folder("events", r"rank_\d+\.jsonl"), read_events),
+    _kind("run_evals", "recorded evaluations", (EVALS,), in_folder("evals", r"[a-z_]+\.jsonl"), read_evals),
     _kind(
         "run_eval_samples",
         "scores of single samples",
         (EVAL_SAMPLES,),
-        _in_folder("eval_samples", r".+\.parquet"),
+        in_folder("eval_samples", r".+\.parquet"),
         read_eval_samples,
     ),
     _kind(
         "run_telemetry",
         "host and device samples",
         (TELEMETRY,),
-        _in_folder("telemetry", r".+\.jsonl"),
+        in_folder("telemetry", r".+\.jsonl"),
         read_telemetry,
     ),
 )

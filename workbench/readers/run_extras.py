@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from workbench.errors import UnreadableFileError
 from workbench.readers.kinds import FileContext, FileKind, in_folder
+from workbench.readers.parquet_file import read_parquet
 from workbench.readers.records import NumberedRecords, last_of_each, read_json_lines, records_to_table
 from workbench.tables import LAYER_STATISTICS, SUSPECT_BATCHES, VARIANT_SAMPLES, Reading, Table
 
@@ -23,14 +20,12 @@ def read_variant_samples(path: Path, context: FileContext) -> dict[str, Reading]
         UnreadableFileError: it is not a complete Parquet file.
         MissingColumnsError: it lacks a required column.
     """
-    try:
-        frame = pq.read_table(path).to_pandas()
-    except (OSError, pa.ArrowException) as error:
-        raise UnreadableFileError(
-            f"{context.name(path)} is not a complete Parquet file: {str(error).splitlines()[0]}",
-            fix="evaluate the checkpoint again with `workbench post-training RUN --checkpoint NAME`",
-        ) from None
-    return {"variant_samples": Reading(VARIANT_SAMPLES.check(frame), [])}
+    return read_parquet(
+        VARIANT_SAMPLES,
+        path,
+        context,
+        fix="evaluate the checkpoint again with `workbench post-training RUN --checkpoint NAME`",
+    )
 
 
 def read_layers(path: Path, context: FileContext) -> dict[str, Reading]:
