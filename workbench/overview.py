@@ -96,10 +96,15 @@ def as_text(title: str, sources: Sequence[Source], coverage: dict, notes: Sequen
     if coverage["missing"]:
         lines.append("Missing, what that costs, and what collects it:")
         lines += [line for fix, tables in _by_fix(coverage["missing"]) for line in (*tables, f"    → {fix}")]
-    if notes:
-        lines.append(f"{len(notes)} note(s) on what could not be used (run.notes has all):")
-        lines += [f"  {plain(str(note))}" for note in notes[:SHOWN_NOTES]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes_text(notes)])
+
+
+def notes_text(notes: Sequence[Note]) -> list[str]:
+    """Lines on what of the files could not be used, the first of them in full; none without notes."""
+    if not notes:
+        return []
+    head = f"{len(notes)} note(s) on what could not be used (run.notes has all):"
+    return [head, *(f"  {plain(str(note))}" for note in notes[:SHOWN_NOTES])]
 
 
 def _by_fix(missing: list[dict[str, str]]) -> list[tuple[str, list[str]]]:

@@ -180,6 +180,13 @@ class Run:
         pending = {name for s in self._ingest.pending for name in s.tables}
         return [name for name in TABLES if name in pending or self._ingest.entries(name)]
 
+    def has(self, name: str) -> bool:
+        """Whether the run has rows of table `name`; files that may give it are read first."""
+        if name not in self.tables:
+            return False
+        self._ingest.ensure([name], jobs=self._jobs, quiet=self._quiet)
+        return bool(self._ingest.entries(name))
+
     def table(self, name: str, *, ranks: Collection[int] | None = None) -> pd.DataFrame:
         """Table `name` as declared in `workbench.tables`, in the order rank, window, file.
 

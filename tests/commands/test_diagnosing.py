@@ -44,3 +44,27 @@ def test_unknown_steps_and_checkpoints_and_no_path_exit_with_2(tmp_path, capsys)
         said = capsys.readouterr()
         assert "Fix:" in said.err
         assert said.out == ""
+
+
+def test_damaged_files_are_told_with_the_verdict(tmp_path, capsys):
+    run = write_run(tmp_path / "run", made_steps(200))
+    (run / "events").mkdir(exist_ok=True)
+    (run / "events/rank_0.jsonl").write_bytes(b"\x00\xff no json\n" * 5)
+    assert main(["diagnose", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "healthy as far as these tables show" in said
+    assert "events/rank_0.jsonl" in said
+    assert "Fix:" in said
+    assert main(["diagnose", str(run), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["causes"] == []
+    assert "events/rank_0.jsonl" in printed.err
+
+
+def test_files_without_any_row_are_not_readable(tmp_path, capsys):
+    (tmp_path / "train.csv").write_text("step,loss,lr\n")
+    assert main(["diagnose", str(tmp_path)]) == 2
+    said = capsys.readouterr().out
+    assert "Nothing could be checked" in said
+    assert "healthy" not in said
+    assert "train.csv" in said

@@ -61,3 +61,14 @@ def test_nothing_to_tell_apart(tmp_path):
     found = tables(tmp_path)
     assert set(found) == {"settings", "sources"}
     assert isinstance(of_last_run(found)["settings"], pd.DataFrame)
+
+
+def test_a_large_file_is_asked_only_for_tables_that_it_has(tmp_path, monkeypatch):
+    monkeypatch.setattr("workbench.run.EAGER_FILE_BYTES", 10)  # all files are read only when a table is asked for
+    (tmp_path / "train.csv").write_text("step,loss\n1,2.5\n2,2.4\n3,2.3\n")
+    run = wb.open_run(tmp_path, quiet=True)
+    assert "evals" in run.tables  # a CSV may hold it
+    assert list(run_tables(run, ["evals", "data_mix", "training_steps"])) == ["training_steps"]
+    assert not run.has("evals")
+    assert not run.has("kernels")
+    assert run.has("training_steps")

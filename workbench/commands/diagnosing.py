@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from workbench.commands.command import Command
@@ -30,6 +31,7 @@ def _add_diagnose(parser: argparse.ArgumentParser) -> None:
 def run_diagnose(arguments: argparse.Namespace) -> int:
     """Print the causes, most costly first; return 1 if one is at warning or above, else 0."""
     from workbench.findings.diagnosis import diagnose, diagnosis_schema
+    from workbench.overview import notes_text
 
     if arguments.schema:
         print(json.dumps(diagnosis_schema(), indent=2))
@@ -38,6 +40,8 @@ def run_diagnose(arguments: argparse.Namespace) -> int:
         raise UnknownParameterError("No path is given.", fix="name a run directory, a folder of logs, or a file")
     found = diagnose(arguments.path, step=arguments.step, checkpoint=arguments.checkpoint)
     print(json.dumps(found.to_dict(), ensure_ascii=False, allow_nan=False) if arguments.json else found)
+    if arguments.json:
+        print("\n".join(notes_text(found.notes)), end="\n" if found.notes else "", file=sys.stderr)
     return found.exit_status
 
 

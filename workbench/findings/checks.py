@@ -229,8 +229,8 @@ def _lacks(way: Evidence, recorded: Recorded) -> list[str]:
 def _columns(run: Run) -> frozenset[str]:
     """Names in EVIDENCE that the run has values of."""
     wanted = {name for ways in EVIDENCE.values() for way in ways for name in way.columns}
-    there = {name for name in wanted if name in run.tables}
-    for table in {name.split(".")[0] for name in wanted if "." in name} & set(run.tables):
+    there = {name for name in wanted if "." not in name and run.has(name)}
+    for table in filter(run.has, {name.split(".")[0] for name in wanted if "." in name}):
         names = [name.split(".")[1] for name in wanted if name.startswith(f"{table}.")]
         counts = run.sql(f"SELECT {', '.join(f'count({n}) AS {n}' for n in names)} FROM {table}").iloc[0]
         there |= {f"{table}.{n}" for n in names if counts[n] > 0}

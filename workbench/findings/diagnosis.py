@@ -48,7 +48,9 @@ from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
 from workbench.findings.shown import CELL, as_html_row, as_text
 from workbench.findings.telemetry import with_physical_reasons
+from workbench.overview import notes_text
 from workbench.run import Run, open_run
+from workbench.tables import Note
 
 __all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
@@ -97,10 +99,13 @@ class Diagnosis:
     run: str
     coverage: Mapping[str, Any]
     causes: tuple[Finding, ...]
+    notes: tuple[Note, ...] = ()  # what of the files could not be used
 
     @property
     def exit_status(self) -> int:
-        """0 if nothing is at warning or above, else 1."""
+        """0 if nothing is at warning or above, else 1; 2 if no table with rows is there to look at."""
+        if not self.coverage["tables"]:
+            return 2
         return int(any(f.severity != "info" for f in self.causes))
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,13 +116,15 @@ class Diagnosis:
         return plain
 
     def __repr__(self) -> str:
+        notes = notes_text(self.notes)
         if not self.causes:
-            return f"{_healthy(self)} {_rests_on(self)}"
+            return "\n".join([f"{_healthy(self)} {_rests_on(self)}", *notes])
         lines = [as_text(finding, n) for n, finding in enumerate(self.causes, 1)]
-        return "\n".join([*lines, _rests_on(self)])
+        return "\n".join([*lines, _rests_on(self), *notes])
 
     def _repr_html_(self) -> str:
-        rests = f"<p style='color:#57606a'>{html.escape(_rests_on(self))}</p>"
+        said = [_rests_on(self), *notes_text(self.notes)]
+        rests = "".join(f"<p style='color:#57606a'>{html.escape(line)}</p>" for line in said)
         if not self.causes:
             return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
         head = "".join(f"<th style='{CELL}'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
@@ -149,7 +156,12 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     times = step_times(last_run.get("training_steps"), last_run.get("kernels"))
     found = with_physical_reasons(found, last_run.get("telemetry"), times)
     looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}
-    return Diagnosis(run=opened.run_id, coverage=_coverage(opened, looked_at), causes=tuple(ranked(join(found))))
+    return Diagnosis(
+        run=opened.run_id,
+        coverage=_coverage(opened, looked_at),
+        causes=tuple(ranked(join(found))),
+        notes=tuple(opened.notes),
+    )
 
 
 def diagnosis_schema() -> dict[str, Any]:
@@ -189,7 +201,7 @@ def _tables_of(rules: Sequence[Rule]) -> list[str]:
 
 def _healthy(diagnosis: Diagnosis) -> str:
     if not diagnosis.coverage["tables"]:
-        return "Nothing could be checked."
+        return "Nothing could be checked: no file gave rows of a table that a rule looks at."
     return "Nothing found: healthy as far as these tables show."
 
 

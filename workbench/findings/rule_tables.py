@@ -25,7 +25,7 @@ def run_tables(
     Raises:
         UnknownParameterError: the run has no step up to `step`, or no such checkpoint.
     """
-    tables = {name: _rows(run, name) for name in names if name in run.tables}
+    tables = {name: _rows(run, name) for name in names if run.has(name)}
     limit = _checkpoint_step(run, tables, checkpoint) if step is None and checkpoint else step
     if step is not None:
         _must_have_begun(run, step)
@@ -36,7 +36,7 @@ def run_tables(
 def _rows(run: Run, name: str) -> pd.DataFrame:
     """A table; of a trace, which may hold millions of events, only what steps are made of."""
     if name == "trace_events":
-        return run.sql(MARKS_SQL if "kernels" in run.tables else TASKS_SQL)
+        return run.sql(MARKS_SQL if run.has("kernels") else TASKS_SQL)
     return run.table(name)
 
 
@@ -153,4 +153,4 @@ def _checkpoint_step(run: Run, tables: Tables, checkpoint: str) -> int | None:
 
 def _table(run: Run, tables: Tables, name: str) -> pd.DataFrame | None:
     """A table that tells checkpoints, also where it is not among those asked for."""
-    return tables[name] if name in tables else run.table(name) if name in run.tables else None
+    return tables[name] if name in tables else run.table(name) if run.has(name) else None

@@ -79,8 +79,8 @@ class EvaluationExplorer(ipywidgets.VBox):
     def refresh(self) -> None:
         """Read the run again: new evaluations, new checkpoint files."""
         run = open_run(self._run_path, quiet=True)
-        evals = run.table("evals") if "evals" in run.tables else None
-        samples = run.table("eval_samples") if "eval_samples" in run.tables else pd.DataFrame()
+        evals = run.table("evals") if run.has("evals") else None
+        samples = run.table("eval_samples") if run.has("eval_samples") else pd.DataFrame()
         if len(samples):
             samples, self._left_out = comparable_samples(samples.dropna(subset=["checkpoint"]), evals)
         self._samples = samples

@@ -39,9 +39,9 @@ class Rows:
         return self._steps
 
     def _all_steps(self) -> tuple[int, int]:
-        found = [self._range(name) for name in STEPPED if name in self.run.tables]
+        found = [self._range(name) for name in STEPPED if self.run.has(name)]
         known = [r for r in found if r is not None] or [
-            r for name in ("kernels",) if name in self.run.tables and (r := self._range(name)) is not None
+            r for name in ("kernels",) if self.run.has(name) and (r := self._range(name)) is not None
         ]
         return (min(r[0] for r in known), max(r[1] for r in known)) if known else (0, 0)
 
@@ -53,14 +53,14 @@ class Rows:
 
     def subsets(self) -> list[str]:
         """Names of the subsets of evaluations and data, sorted."""
-        names = [n for n in ("evals", "eval_samples", "sample_ids", "data_samples") if n in self.run.tables]
+        names = [n for n in ("evals", "eval_samples", "sample_ids", "data_samples") if self.run.has(n)]
         found = [self.run.sql(f"SELECT DISTINCT subset FROM {n} WHERE subset IS NOT NULL")["subset"] for n in names]
         return sorted({str(s) for column in found for s in column})
 
     def tables(self, names: Sequence[str], steps: tuple[int, int]) -> dict[str, pd.DataFrame]:
         """Those of the named tables that the run has, with the rows of these steps and those without a step."""
         self.notes = {}
-        found = {name: self._table(name, steps) for name in names if name in self.run.tables}
+        found = {name: self._table(name, steps) for name in names if self.run.has(name)}
         return {name: rows for name, rows in found.items() if rows is not None}
 
     def _table(self, name: str, steps: tuple[int, int]) -> pd.DataFrame | None:
@@ -81,7 +81,7 @@ class Rows:
         """Whether only some steps of the table are read at a time."""
         if (
             name in self._whole
-            or name not in self.run.tables
+            or not self.run.has(name)
             or "step" not in TABLES[name].column_names
             or name == "trace_events"
         ):  # of traces, only marks are taken

@@ -40,7 +40,7 @@ def scaling_points(
     parts = [] if points_path is None else [pd.read_csv(points_path)]
     for path in run_paths:
         run = open_run(path, quiet=True)
-        profiled = "kernels" in run.tables or "training_steps" not in run.tables
+        profiled = run.has("kernels") or not run.has("training_steps")
         parts.append(_of_profile(run) if profiled else _of_logs(run))
     if not parts:
         raise UnknownContentError("There is no run and no CSV of points.", fix="give run_paths or points_path")
@@ -56,7 +56,7 @@ def scaling_verdict(points: pd.DataFrame) -> Text:
 
 
 def _of_profile(run: Run) -> pd.DataFrame:
-    return scaling_point({name: run.table(name) for name in NAMES if name in run.tables or name == "kernels"})
+    return scaling_point({name: run.table(name) for name in NAMES if run.has(name) or name == "kernels"})
 
 
 def _of_logs(run: Run) -> pd.DataFrame:
