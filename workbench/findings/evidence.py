@@ -32,7 +32,7 @@ _STEPS = (*_one("training_steps.step_us"), *_one("step_time"), *_one("kernels"))
 _SAMPLES = _one("data_samples")
 
 EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
-    "loss_not_finite": _one("training_steps.loss_finite"),
+    "loss_not_finite": _one("training_steps.loss", "training_steps.loss_finite"),
     "lr_schedule_error": _RATE,
     "resume_state_lost": _RATE,
     "lr_too_high": _LOSS,
@@ -56,7 +56,7 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "version_regression": _one("training_steps.step_us", jobs=2),
     "evaluation_interference": _one("training_steps.step_us", "events"),
     "out_of_memory": _LOG,
-    "stage_imbalance": (*_one("memory_timeline", "settings", ranks=2), *_LOG),
+    "stage_imbalance": _one("memory_timeline", "settings", ranks=2),
     "device_shared_with_other_process": _LOG,
     "single_request_too_large": _LOG,
     "memory_limit_too_low": _LOG,
