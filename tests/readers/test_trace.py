@@ -237,7 +237,7 @@ def test_salvage_reports_offsets():
         ("x.json", b'{"schemaVersion": 1, "deviceProperties": [', True),
         ("x.json", b'[{"name": "a"}]', False),
         ("x.json", b'{"step0": {"collective": {}}}', False),
-        ("x.gz", gzip.compress(b'{"traceEvents": []}'), True),
+        ("x.gz", gzip.compress(b'{"traceEvents": []}', mtime=0), True),
         ("x.gz", b"\x1f\x8b broken", False),
     ],
 )

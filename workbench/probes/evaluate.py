@@ -68,7 +68,7 @@ def evaluate_checkpoint(
             built, checkpoint=checkpoint.stem, step=step, progress=lambda _subset, done: bar.update(done)
         )
     protocol = evaluation.protocol_of(built, file=checkpoint, scored=scored, dataset_rebuilt=True, graph_rebuilt=True)
-    protocol |= {"started_ns": started_ns, "threads": threads, "niceness": os.nice(0)}
+    protocol |= {"started_ns": started_ns, "threads": threads, "niceness": os.nice(0), "seeds": info.get("seeds") or {}}
     return evaluation.write_evaluation(files, "checkpoint", scored, protocol)
 
 
