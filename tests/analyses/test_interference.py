@@ -89,6 +89,22 @@ def test_time_inside_the_training_against_its_budget():
     assert find_evaluation_interference(steps, None, inline_events(0.5, 0.5)) == []
 
 
+def test_evaluations_behind_the_last_recorded_step_do_not_count():
+    """Steps of a run that was cut off, or whose file is torn, with all of its evaluations."""
+    windows = evaluation_windows(None, inline_events(1.0, 2.0))
+    first = windows[:1].assign(start_ns=BASE_NS, end_ns=BASE_NS + 10**9)
+    later = windows[:1].assign(start_ns=BASE_NS + 10**15, end_ns=BASE_NS + 10**15 + 10**9)
+    both = pd.concat([first, later], ignore_index=True)
+    assert evaluation_cost(made_steps(steps=200), both).set_index("who").loc[OWN, "windows"] == 1
+    assert evaluation_cost(made_steps(steps=200), later).empty
+
+
+def test_steps_shorter_than_the_evaluations_inside_them_tell_no_share():
+    steps = made_steps(steps=200).assign(step_us=0.0)
+    assert np.isnan(evaluation_cost(steps, evaluation_windows(None, inline_events(1.0, 2.0)))["cost_share"].iloc[0])
+    assert find_evaluation_interference(steps, None, inline_events(1.0, 2.0)) == []
+
+
 def test_an_evaluation_beside_the_training_that_it_recorded_itself_is_no_time_inside_it():
     events = inline_events(1.0, 2.0).assign(detail='{"process_ids":[17]}')
     assert set(evaluation_windows(None, events)["who"]) == {OTHER}

@@ -1,9 +1,11 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.log_text import read_text
 from tests.rendered_logs import huggingface, llama_factory, megatron, mindformers, series
 from workbench.findings.lr_schedule import find_lr_schedule_error
+from workbench.tables import TRAINING_STEPS
 
 WRITERS = {"mindformers": mindformers, "megatron": megatron, "huggingface": huggingface, "llama_factory": llama_factory}
 
@@ -101,3 +103,14 @@ def test_a_healthy_cosine_that_still_goes_is_no_error(tmp_path):
 
 def test_too_few_rates_tell_nothing(tmp_path):
     assert find(tmp_path, series([1, 2, 3], lr=[1e-4, 0, -1e-4]), planned=3) == []
+
+
+@pytest.mark.parametrize("shift", [-6000, -3000])
+def test_steps_at_and_below_zero_are_no_error_of_the_rule(tmp_path, shift):
+    """A counter that was reset wrongly: the onset is no divisor then."""
+    frame = linear(6000, times=2, every=100)
+    moved = frame.assign(step=frame["step"] + shift)
+    settings = read_text(tmp_path, mindformers(frame, planned=6000), name="trainer_log.txt")["settings"].table
+    columns = {"rank_id": 0, "step": moved["step"], "learning_rate": moved["lr"], "loss": moved["loss"]}
+    steps = TRAINING_STEPS.check(pd.DataFrame(columns).reindex(columns=[c.name for c in TRAINING_STEPS.columns]))
+    assert [f.cause for f in find_lr_schedule_error(steps, settings)] == ["lr_schedule_error"]

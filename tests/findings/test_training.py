@@ -28,7 +28,7 @@ def test_a_loss_that_is_lost_and_never_comes_back():
     steps.loc[60:, "loss"] = np.nan
     found = find_loss_not_finite(steps.assign(loss_finite=steps.loss.notna()))[0]
     assert (found.severity, found.steps.first, found.steps.last) == ("critical", 61, 100)
-    assert "from step 61 on, at 40 steps, up to the last step" in found.title
+    assert "from step 61 on, at 40 step(s), up to the last recorded loss" in found.title
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -37,6 +37,15 @@ def test_a_loss_that_never_was_finite_is_lost_from_the_first_step(value):
     found = find_loss_not_finite(steps)[0]
     assert (found.steps.first, found.steps.last, len(found.steps.list)) == (1, 100, 20)
     assert find_loss_spike(steps) == []
+
+
+@pytest.mark.parametrize(("last", "words"), [(2.5, "and came back"), (np.nan, "up to the last recorded loss")])
+def test_a_loss_came_back_only_if_a_finite_one_follows(last, words):
+    steps = made_steps(100).assign(loss_finite=True)
+    steps.loc[60:80, ["loss", "loss_finite"]] = [np.nan, False]
+    steps["loss_finite"] = steps["loss_finite"].astype("boolean")
+    steps.loc[81:, "loss"], steps.loc[81:, "loss_finite"] = last, (pd.NA if np.isnan(last) else True)
+    assert words in find_loss_not_finite(steps)[0].title
 
 
 def test_a_loss_that_was_not_recorded_is_not_lost():

@@ -101,16 +101,18 @@ def evaluation_cost(training_steps: pd.DataFrame, windows: pd.DataFrame, *, conf
         One row per who: windows; for `OTHER` steps, first_step, inside_us, outside_us, slowdown_share (geometric mean
         over blocks of steps minus 1) with low and high (t interval over blocks; missing with fewer than
         `FEWEST_BLOCKS`), cost_us and cost_share (of the training time without it); for `OWN` cost_us and cost_share
-        alone. Empty without windows.
+        alone, of the evaluations that began up to the last of these steps; cost_share is missing where the steps take
+        no longer than they do. Empty without windows.
     """
     timed = timed_steps(training_steps)
     slowest = timed.groupby("step")["wall_us"].max()
     rows = []
-    own = windows[windows["who"] == OWN]
+    own = windows[(windows["who"] == OWN) & _until_last_step(windows, timed)]
     own_us = float((own["end_ns"] - own["start_ns"]).sum()) / 1e3
     if len(own):
-        rest = max(float(slowest.sum()) - own_us, 1.0)
-        rows.append({"who": OWN, "windows": len(own), "cost_us": own_us, "cost_share": own_us / rest})
+        rest_us = float(slowest.sum()) - own_us
+        share = own_us / rest_us if rest_us > 0 else float("nan")
+        rows.append({"who": OWN, "windows": len(own), "cost_us": own_us, "cost_share": share})
     found = interference(training_steps, windows)
     if len(found):
         cost_us = float(found["cost_us"].sum())
@@ -125,6 +127,13 @@ def evaluation_cost(training_steps: pd.DataFrame, windows: pd.DataFrame, *, conf
             "cost_share": cost_us / max(float(slowest.sum()) - own_us - cost_us, 1.0),
         })  # fmt: skip
     return pd.DataFrame(rows, columns=COST_COLUMNS)
+
+
+def _until_last_step(windows: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
+    """Whether each window began before the last step was over: later ones are not in the time of these steps."""
+    if steps["time_ns"].isna().all():
+        return pd.Series(True, index=windows.index)
+    return windows["start_ns"] <= int(steps["time_ns"].max())
 
 
 def _window(part: pd.DataFrame) -> dict[str, object]:

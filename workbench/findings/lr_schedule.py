@@ -56,7 +56,7 @@ def _finding(
     word, confidence = kind
     onset = _onset(word, schedule)
     planned = schedule.planned_steps
-    ratio = planned / onset if planned and word != "over_its_end" else float("nan")
+    ratio = planned / onset if planned and onset > 0 and word != "over_its_end" else float("nan")
     counter = advance_counter(ratio, settings)
     turn = loss_turn(job)
     rises = turn is not None and turn[0] >= 0.5 * onset and turn[2] > (1 + RISE_SHARE) * turn[1]
@@ -81,7 +81,7 @@ def _onset(word: str, schedule: Schedule) -> int:
         return schedule.low_step
     if word == "will_end_early":
         return round(schedule.straight_end_step)
-    return int(schedule.end_step or schedule.low_step)
+    return int(schedule.low_step if schedule.end_step is None else schedule.end_step)
 
 
 def _title(word: str, onset: int, schedule: Schedule, turn: tuple[int, float, float] | None) -> str:

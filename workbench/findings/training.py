@@ -29,15 +29,16 @@ def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
     first = int(broken.iloc[0])
     before = level_at(job, "loss", first - 1, window=10)
     norm = level_at(job, "gradient_norm", first - 1, window=10)
-    recovered = not bool((broken == job["step"].max()).any())
+    finite = job.loc[job["loss"].notna() & job["loss_finite"].astype(bool), "step"]
+    recovered = bool((finite > broken.iloc[-1]).any())
     return [
         Finding(
             cause="loss_not_finite",
             playbook="T1",
             severity="critical",
             confidence="high",
-            title=f"The loss is not a number from step {first} on, at {len(broken)} steps"
-            + (", and came back." if recovered else ", up to the last step."),
+            title=f"The loss is not a number from step {first} on, at {len(broken)} step(s)"
+            + (", and came back." if recovered else ", up to the last recorded loss."),
             fix=f"Go back to a checkpoint before step {first}; look at its batch, gradient norm and loss scale.",
             source="definition of a finite number",
             steps=_steps(broken),
