@@ -19,6 +19,7 @@ from workbench.ingest import Ingest, load_known, save_known
 from workbench.overview import as_html, as_text, missing_tables
 from workbench.readers.combine import combine
 from workbench.readers.discovery import Discovery, Source, discover, relative_name
+from workbench.readers.recorded_runs import only_one_run
 from workbench.readers.run_directory import read_run_info
 from workbench.store import query, read_parts, to_arrow
 from workbench.tables import TABLES, Note, table
@@ -52,7 +53,7 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
     discovery = discover(root, known=known)
     if not discovery.sources:
         raise _nothing_known(root, discovery)
-    _only_one_run(root, discovery)
+    only_one_run(root, discovery, info)
     if discovery.kinds != known:
         save_known(directory, discovery.kinds)
     if directory != wanted:
@@ -90,17 +91,6 @@ def _shown(root: Path, path: Path) -> str:
     with contextlib.suppress(OSError):
         hint = hint if path.stat().st_size else " (empty)"
     return f"{relative_name(root, path)!r}{hint}"
-
-
-def _only_one_run(root: Path, discovery: Discovery) -> None:
-    runs = [
-        relative_name(root, s.path.parent) for s in discovery.sources if s.kind == "run_json" and s.path.parent != root
-    ]
-    if len(runs) > 1:
-        raise UnknownContentError(
-            f"{root} holds {len(runs)} recorded runs: {', '.join(map(repr, sorted(runs)[:10]))}.",
-            fix="open one of them",
-        )
 
 
 def _temporary_cache(wanted: Path) -> Note:
