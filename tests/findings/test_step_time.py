@@ -3,12 +3,12 @@ import pandas as pd
 import pytest
 
 from tests.made_run import BASE_NS, made_steps
+from workbench.findings.rank_waits import find_slow_rank
 from workbench.findings.step_time import (
     find_checkpoint_stall,
     find_data_starved,
     find_evaluation_interference,
     find_recompile,
-    find_slow_rank,
     find_stall_steps,
 )
 from workbench.tables import EVENTS, TRAINING_STEPS
@@ -43,6 +43,36 @@ def test_one_stall_in_a_hundred_steps_is_a_warning_with_its_cost():
     assert found.steps.list == (51,)
     assert found.saves_us_per_step == pytest.approx(200_000 / 100, rel=0.05)
     assert found.sub_cause == "unknown"
+
+
+def noisy(count, *, seed=0):
+    """Steps of a host whose cores are shared: they scatter by a third."""
+    steps = made_steps(count)
+    steps["step_us"] *= np.exp(np.random.default_rng(seed).normal(0.0, 0.3, count))
+    return steps
+
+
+def test_stalls_among_unsteady_steps_are_no_alarm_until_they_cost_much():
+    steps = noisy(200)
+    steps.loc[100, "step_us"] += 1_500_000
+    (found,) = find_stall_steps(steps)
+    assert (found.severity, found.sub_cause) == ("info", "unknown")
+    steps.loc[[50, 150], "step_us"] += 5_000_000
+    assert find_stall_steps(steps)[0].severity == "warning"
+
+
+def test_a_stall_with_a_reason_is_an_alarm_among_unsteady_steps_too():
+    steps = noisy(200)
+    steps.loc[100, ["step_us", "data_wait_us"]] += 1_500_000
+    (found,) = find_stall_steps(steps)
+    assert (found.severity, found.sub_cause) == ("warning", "data_wait")
+
+
+def test_hiccups_of_a_tiny_training_are_no_alarm():
+    steps = made_steps(100)
+    steps["step_us"] /= 10
+    steps.loc[50, "step_us"] += 80_000
+    assert [f.severity for f in find_stall_steps(steps)] == ["info"]
 
 
 def saving(steps, *, every, duration_us, kind="checkpoint"):
@@ -107,8 +137,25 @@ def test_of_two_ranks_one_is_compared_with_the_other():
     assert found.saves_us_per_step == pytest.approx(30_000, rel=0.05)
 
 
+def test_the_rank_that_is_late_between_steps_and_not_its_victim():
+    late, victim = (made_steps(100, rank_id=r) for r in range(2))
+    late["callbacks_us"] += 40_000  # the other one waits so long in the collective of its step
+    victim["step_us"] += 40_000
+    (found,) = find_slow_rank(pd.concat([late, victim]))
+    assert (found.cause, found.sub_cause, found.culprit.rank) == ("slow_rank", "callbacks", 0)
+    assert found.saves_us_per_step == pytest.approx(40_000, rel=0.05)
+
+
+def test_no_rank_is_named_where_only_the_steps_differ_and_end_together():
+    ranks = [made_steps(100, rank_id=r) for r in range(2)]
+    ranks[1]["step_us"] += 30_000  # it waits for rank 0, which is late for a reason that nobody recorded
+    (found,) = find_slow_rank(pd.concat(ranks))
+    assert (found.severity, found.confidence, found.culprit.rank) == ("info", "low", None)
+
+
 def test_an_unsynchronised_slow_rank():
     ranks = [made_steps(100, rank_id=r) for r in range(4)]
     ranks[3]["step_us"] *= 1.3
+    ranks[3]["time_ns"] = BASE_NS + (ranks[3]["step_us"].cumsum() * 1000).astype("int64")
     found = find_slow_rank(pd.concat(ranks))[0]
     assert (found.culprit.rank, found.confidence) == (3, "medium")

@@ -38,6 +38,19 @@ def test_a_run_that_gets_faster_is_no_alarm():
     assert found.severity == "info"
 
 
+def test_a_slow_phase_that_is_unsteady_or_costs_nothing_is_no_alarm():
+    times = noisy([(100e3, 200), (150e3, 60), (100e3, 100)])
+    (found,) = find_step_time_drift(series(times))
+    assert found.severity == "warning"
+    (cheap,) = find_step_time_drift(series(times / 10))  # 0.3 s of 4 s
+    assert cheap.severity == "info"
+    held_up = times * np.where(times > 125e3, np.random.default_rng(0).uniform(0.8, 1.2, len(times)), 1.0)
+    (shared,) = find_step_time_drift(series(held_up))
+    assert shared.severity == "info"
+    (sampled,) = find_step_time_drift(series(times / 10), table="step_time")
+    assert sampled.severity == "warning"
+
+
 def test_the_part_that_grew_is_named():
     steps = made_steps(300)
     steps["data_wait_us"] += 30_000.0 * (steps["step"] > 150)

@@ -1,14 +1,24 @@
-"""Step times of all ranks, without operators -> the rank that the others wait for."""
+"""Step times of all ranks, recorded or profiled, without operators -> the rank that the others wait for."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from workbench.analyses.rank_waits import WAIT, LateRank, late_rank
+from workbench.analyses.step_time import rank_step_times
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut
 from workbench.findings.kernels import severity_of
 from workbench.findings.rule import Rule
 
+LATE_SHARE_WARNING = 0.10
+LATE_STEPS_LEAST = 10
+LATE_PARTS = {"data_wait_us": "waits for its batch", "callbacks_us": "spends in callbacks", "step_us": "takes"}
+LATE_FIXES = {
+    "data_wait_us": "Compare that rank's data files, disk and host load with the others'.",
+    "callbacks_us": "Look at what the callbacks of that rank do at every step (logging, files, copies to the host): do "
+    "it rarely, or in a thread.",
+    "step_us": "Profile that rank and a fast one over the same steps and compare operators, clock and host load.",
+}
 SIGMAS = 6.0
 SHARE_LEAST = 0.02  # of the step
 WAITED_LEAST = 0.7  # of the excess: what the others wait longer for it
@@ -28,6 +38,82 @@ def find_rank_that_others_wait_for(step_time: pd.DataFrame) -> list[Finding]:
     if late.wait_rank != 1 or late.missing_us < WAITED_LEAST * late.excess_us:
         return []
     return [_finding(late)]
+
+
+def find_slow_rank(training_steps: pd.DataFrame) -> list[Finding]:
+    """One finding on the rank that the others wait for, where the recorded steps tell.
+
+    Ranks of a synchronous job take equally long from step to step, and those that wait in a collective have the longer
+    step time: they are the victims. The late rank is the one with more time outside its computing: it waits for its
+    batch, or its callbacks take long. Where neither differs, the step time decides only between ranks that are not
+    synchronised: the time from step to step differs, too. Else no rank is named.
+    """
+    ranks = rank_step_times(training_steps)
+    ranks = ranks[ranks["steps"] >= LATE_STEPS_LEAST]
+    if len(ranks) < 2:
+        return []
+    for column in LATE_PARTS:
+        worst, late_us = _latest(ranks, column)
+        if late_us >= LATE_SHARE_WARNING * float(worst["wall_us"]):
+            return [_late_rank(worst, late_us, column) if _is_its_own(ranks, worst, column) else _unclear(late_us)]
+    return []
+
+
+def _is_its_own(ranks: pd.DataFrame, worst: pd.Series, column: str) -> bool:
+    """Whether the rank's longer time is its own work, and not a wait for another rank."""
+    if column != "step_us":
+        return True
+    slowest, late_us = _latest(ranks.dropna(subset=["elapsed_us"]), "elapsed_us")
+    return bool(slowest["rank_id"] == worst["rank_id"] and late_us >= LATE_SHARE_WARNING * worst["wall_us"])
+
+
+def _unclear(late_us: float) -> Finding:
+    return Finding(
+        cause="slow_rank",
+        playbook="T4",
+        severity="info",
+        confidence="low",
+        title=f"The steps of the ranks differ by {late_us / 1e3:.1f} ms, and nothing recorded tells which rank is late "
+        "and which one waits for it.",
+        fix="Profile two ranks over the same steps: the late one waits least in its collectives.",
+        source="medians over steady steps; ranks of a synchronous job end their steps together",
+        evidence=(Evidence(fact="longest step above its peers'", value=late_us, unit="us", table="training_steps"),),
+    )
+
+
+def _latest(ranks: pd.DataFrame, column: str) -> tuple[pd.Series, float]:
+    """The rank with most of a time, and how far it is above the median of the others."""
+    if ranks.empty:
+        return pd.Series({"rank_id": -1}), 0.0
+    worst = ranks.loc[ranks[column].idxmax()]
+    return worst, float(worst[column] - ranks.loc[ranks["rank_id"] != worst["rank_id"], column].median())
+
+
+def _late_rank(worst: pd.Series, late_us: float, column: str) -> Finding:
+    rank_id = int(worst["rank_id"])
+    data = column == "data_wait_us"
+    return Finding(
+        cause="data_starved" if data else "slow_rank",
+        sub_cause={"data_wait_us": "one_rank", "callbacks_us": "callbacks"}.get(column),
+        playbook="T6" if data else "T4",
+        severity="warning",
+        confidence="medium" if column == "step_us" else "high",
+        title=f"Rank {rank_id} {LATE_PARTS[column]} {late_us / 1e3:.1f} ms longer per step than its peers; the "
+        "others wait.",
+        fix=LATE_FIXES[column],
+        source="medians over steady steps; threshold ours",
+        culprit=Culprit(rank=rank_id),
+        saves_us_per_step=late_us,
+        evidence=(
+            Evidence(
+                fact=f"median {column}", value=float(worst[column]), unit="us", table="training_steps",
+                where=f"rank {rank_id}",
+            ),
+            Evidence(fact="above the median of its peers", value=late_us, unit="us"),
+            Evidence(fact="median step without waiting for data", value=float(worst["run_us"]), unit="us",
+                     table="training_steps", where=f"rank {rank_id}"),
+        ),
+    )  # fmt: skip
 
 
 def _finding(late: LateRank) -> Finding:
@@ -92,6 +178,11 @@ def _without_operators(step_time: pd.DataFrame, kernels: pd.DataFrame | None) ->
 
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        causes=("slow_rank", "data_starved"),
+        needs=("training_steps",),
+        find=lambda t: find_slow_rank(t["training_steps"]),
+    ),
     Rule(
         causes=("slow_rank",),
         needs=("step_time",),

@@ -1,4 +1,4 @@
-"""Rules on the time of recorded steps: waiting for data, stalls, saving, evaluating, late ranks."""
+"""Rules on the time of recorded steps: waiting for data, stalls, saving, evaluating."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from workbench.analyses.step_time import (
     job_outliers,
     rank_step_times,
     step_outliers,
+    step_scatter,
     step_time_distribution,
     time_shares,
     timed_steps,
@@ -19,12 +20,13 @@ from workbench.findings.rule import Rule
 WAIT_SHARE_WARNING = 0.10
 WAIT_SHARE_CRITICAL = 0.30
 STALL_SHARE_WARNING = 0.01  # one 200 ms stall in 100 steps of 100 ms costs 2 %
+HICCUP_US = 100_000.0  # excess of a step that the host's other processes can cause at any time
+UNSTEADY_SHARE = 0.10  # scatter of ordinary steps, over the typical one: others use the same cores or network
+UNSTEADY_LOST_US = 10e6  # lost to stalls without a reason, until which such steps raise no alarm
 SAVING_SHARE_WARNING = 0.05
 SAVING_SHARE_CRITICAL = 0.20
 EVALUATION_SHARE_WARNING = 0.06  # the budget of 5 %, and a fifth of it for what a controller cannot foresee
 EVALUATIONS_LEAST = 3  # the first evaluation compiles its graph: fewer do not show what evaluating costs
-LATE_SHARE_WARNING = 0.10
-LATE_STEPS_LEAST = 10
 LISTED_STEPS = 20
 FOUND_ELSEWHERE = ("checkpoint", "eval", "compile", "profile")  # have rules of their own, or are our own doing
 
@@ -62,7 +64,11 @@ def find_data_starved(training_steps: pd.DataFrame) -> list[Finding]:
 
 
 def find_stall_steps(training_steps: pd.DataFrame, events: pd.DataFrame | None = None) -> list[Finding]:
-    """One finding on single steps that took far longer than their neighbours, saving and evaluating apart."""
+    """One finding on single steps that took far longer than their neighbours, saving and evaluating apart.
+
+    Stalls without a reason are told, but raise no alarm, where they are as short as those that other processes of the
+    host cause, or where all steps scatter, and the sum is small.
+    """
     stalls = job_outliers(step_outliers(training_steps, events))
     stalls = stalls[~stalls["cause"].isin(FOUND_ELSEWHERE)]
     if stalls.empty:
@@ -76,11 +82,22 @@ def find_stall_steps(training_steps: pd.DataFrame, events: pd.DataFrame | None =
             steps=steps,
             median_us=float(distribution["median_us"].median()),
             mean_us=float(distribution["mean_us"].median()),
+            scatter_share=step_scatter(training_steps),
         )
     ]
 
 
-def _stalls(stalls: pd.DataFrame, *, lost_share: float, steps: int, median_us: float, mean_us: float) -> Finding:
+def _is_usual(stalls: pd.DataFrame, scatter_share: float) -> bool:
+    """Whether stalls are what any shared host has: no reason, a small sum, and short or among unsteady steps."""
+    lost_us = stalls["excess_us"].sum()
+    if lost_us >= UNSTEADY_LOST_US or stalls.groupby("cause")["excess_us"].sum().idxmax() != "unknown":
+        return False
+    return bool((stalls["excess_us"] < HICCUP_US).all() or scatter_share >= UNSTEADY_SHARE)
+
+
+def _stalls(
+    stalls: pd.DataFrame, *, lost_share: float, steps: int, median_us: float, mean_us: float, scatter_share: float
+) -> Finding:
     lost_us = float(stalls["excess_us"].sum())
     by_cause = stalls.groupby("cause")["excess_us"].sum().sort_values(ascending=False)
     worst = stalls.loc[stalls["excess_us"].idxmax()]
@@ -89,7 +106,7 @@ def _stalls(stalls: pd.DataFrame, *, lost_share: float, steps: int, median_us: f
         cause="stall_steps",
         sub_cause=str(by_cause.index[0]),
         playbook="T7",
-        severity="warning" if lost_share >= STALL_SHARE_WARNING else "info",
+        severity="info" if lost_share < STALL_SHARE_WARNING or _is_usual(stalls, scatter_share) else "warning",
         confidence="high" if by_cause.index[0] != "unknown" else "medium",
         title=f"{len(stalls)} step(s) took far longer than their neighbours and cost {lost_us / 1e6:.2f} s "
         f"({lost_share:.1%}); the worst is step {worst['step']:.0f} with {worst['wall_us'] / 1e3:,.0f} ms instead of "
@@ -105,6 +122,7 @@ def _stalls(stalls: pd.DataFrame, *, lost_share: float, steps: int, median_us: f
             *(Evidence(fact=f"of it by {c}", value=float(us) / 1e6, unit="s") for c, us in by_cause.items()),
             Evidence(fact="median step", value=median_us, unit="us"),
             Evidence(fact="mean step", value=mean_us, unit="us"),
+            Evidence(fact="scatter of ordinary steps", value=scatter_share, unit="share of the typical step"),
         ),
     )
 
@@ -200,52 +218,6 @@ def find_evaluation_interference(training_steps: pd.DataFrame, events: pd.DataFr
     ]
 
 
-def find_slow_rank(training_steps: pd.DataFrame) -> list[Finding]:
-    """One finding on the rank that the others wait for, where the recorded steps tell.
-
-    Ranks of a synchronous job have equal step times, so the step time alone shows no culprit. Its reason does: the rank
-    that waits for its batch while the others do not. Ranks that are not synchronised show it in their step time.
-    """
-    ranks = rank_step_times(training_steps)
-    ranks = ranks[ranks["steps"] >= LATE_STEPS_LEAST]
-    if len(ranks) < 2:
-        return []
-    found = []
-    for column, words in (("data_wait_us", "waits for its batch"), ("step_us", "takes")):
-        worst = ranks.loc[ranks[column].idxmax()]
-        rest = ranks.loc[ranks["rank_id"] != worst["rank_id"], column].median()
-        late_us = float(worst[column] - rest)
-        if late_us >= LATE_SHARE_WARNING * float(worst["step_us"]):
-            found.append(_late_rank(worst, late_us, column, words))
-    return found[:1]
-
-
-def _late_rank(worst: pd.Series, late_us: float, column: str, words: str) -> Finding:
-    rank_id = int(worst["rank_id"])
-    data = column == "data_wait_us"
-    return Finding(
-        cause="data_starved" if data else "slow_rank",
-        sub_cause="one_rank" if data else None,
-        playbook="T6" if data else "T4",
-        severity="warning",
-        confidence="high" if data else "medium",
-        title=f"Rank {rank_id} {words} {late_us / 1e3:.1f} ms longer per step than its peers; the others wait.",
-        fix="Compare that rank's data files, disk and host load with the others'."
-        if data
-        else "Profile that rank and a fast one over the same steps and compare operators, clock and host load.",
-        source="medians over steady steps; threshold ours",
-        culprit=Culprit(rank=rank_id),
-        saves_us_per_step=late_us,
-        evidence=(
-            Evidence(
-                fact=f"median {column}", value=float(worst[column]), unit="us", table="training_steps",
-                where=f"rank {rank_id}",
-            ),
-            Evidence(fact="above the median of its peers", value=late_us, unit="us"),
-        ),
-    )  # fmt: skip
-
-
 def _listed(steps: pd.Series) -> Steps:
     return Steps(first=int(steps.min()), last=int(steps.max()), list=tuple(int(s) for s in steps[:LISTED_STEPS]))
 
@@ -268,7 +240,6 @@ def _largest_share(training_steps: pd.DataFrame, events: pd.DataFrame, part: str
 
 RULES: tuple[Rule, ...] = (
     Rule(causes=("data_starved",), needs=("training_steps",), find=lambda t: find_data_starved(t["training_steps"])),
-    Rule(causes=("slow_rank",), needs=("training_steps",), find=lambda t: find_slow_rank(t["training_steps"])),
     Rule(
         causes=("stall_steps",),
         needs=("training_steps",),

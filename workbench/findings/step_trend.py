@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 
+from workbench.analyses.statistics import MAD_TO_SIGMA, mad
 from workbench.analyses.step_trend import (
     CHANGE_SHARE,
     CHANGE_SIGMAS,
@@ -19,6 +20,8 @@ from workbench.findings.rule import Rule
 
 LEVEL_STEPS_LEAST = 10
 COST_SHARE_WARNING = 0.01  # of all steps' time
+LOST_LEAST_US = 1e6  # of a whole training: less is nobody's time
+UNSTEADY_SHARE, UNSTEADY_LOST_US = 0.10, 10e6  # steps that scatter so among themselves are held up, until it costs more
 CREEP_STEPS_LEAST = 60
 CREEP_P = 1e-6  # neighbouring steps depend on each other: far below the usual levels
 _SOURCE = "medians of blocks of steps, merged until they differ by 5 % and 4 robust deviations; thresholds ours"
@@ -27,7 +30,9 @@ _SOURCE = "medians of blocks of steps, merged until they differ by 5 % and 4 rob
 def find_step_time_drift(series: pd.DataFrame, *, table: str = "training_steps") -> list[Finding]:
     """One finding if the typical step takes 5 % longer over a part of the run than over the rest.
 
-    Single stalls are no drift. A run that begins slowly and gets faster is told as info: nothing is wrong any more.
+    Single stalls are no drift. A run that begins slowly and gets faster is told as info: nothing is wrong any more. So
+    are recorded steps (a profile is a sample of more) that lost next to nothing, and those that lost little and scatter
+    among themselves, as on a host that others use, too.
 
     Args:
         series: as `job_step_times` or `job_device_times` returns.
@@ -61,6 +66,7 @@ def _level(series: pd.DataFrame, levels: pd.DataFrame, slow: pd.DataFrame, table
     recovered = last < int(levels.index[-1])
     since = f"from step {onset} to {end}" if recovered else f"since step {onset}"
     is_grave = first > 0 and lost_us >= COST_SHARE_WARNING * float((levels["level_us"] * levels["steps"]).sum())
+    is_grave = is_grave and not (table == "training_steps" and _is_usual(series, onset, end, lost_us))
     return Finding(
         cause="step_time_drift",
         sub_cause="jump",
@@ -85,6 +91,13 @@ def _level(series: pd.DataFrame, levels: pd.DataFrame, slow: pd.DataFrame, table
     )  # fmt: skip
 
 
+def _is_usual(series: pd.DataFrame, onset: int, end: int, lost_us: float) -> bool:
+    """Whether the slow steps cost next to nothing, or little and are unsteady: held up, and not slower."""
+    wall = series.loc[series["step"].between(onset, end), "wall_us"]
+    scatter = MAD_TO_SIGMA * mad(wall) / float(wall.median())
+    return lost_us < LOST_LEAST_US or (lost_us < UNSTEADY_LOST_US and scatter >= UNSTEADY_SHARE)
+
+
 def _creep(series: pd.DataFrame, trend: dict[str, float], table: str) -> Finding:
     first, last = int(series["step"].min()), int(series["step"].max())
     lost_us = (trend["end_us"] - trend["start_us"]) / 2
@@ -93,7 +106,7 @@ def _creep(series: pd.DataFrame, trend: dict[str, float], table: str) -> Finding
         cause="step_time_drift",
         sub_cause="creep",
         playbook="T2",
-        severity="warning",
+        severity="info" if table == "training_steps" and lost_us * len(series) < LOST_LEAST_US else "warning",
         confidence="medium",
         title=f"The step time creeps from {trend['start_us'] / 1e3:,.1f} to {trend['end_us'] / 1e3:,.1f} ms "
         f"({trend['change_share']:+.0%}) between step {first} and {last}.",
