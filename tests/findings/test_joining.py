@@ -41,6 +41,15 @@ def test_sub_causes_tell_leaks_apart_and_the_better_known_reason_stays():
     assert joined(general, finding(culprit=at(rank=3))).sub_cause == "busy_host"
 
 
+def test_a_stall_whose_reason_one_input_does_not_know_is_one_stall():
+    unknown = finding("stall_steps", sub_cause="unknown", confidence="high")
+    known = finding("stall_steps", sub_cause="gc", confidence="medium")
+    (both,) = join([unknown, known])
+    assert both.sub_cause == "gc"
+    (alone,) = join([unknown, unknown])
+    assert alone.sub_cause == "unknown"
+
+
 def test_joined_findings_keep_the_surer_words_and_all_facts():
     sure = finding(title="sure", evidence=(Evidence(fact="a", value=1),), rules_out=(RuledOut(cause="x", because="1"),))
     grave = finding(

@@ -32,16 +32,20 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "rank_missing_collective": ("data_starved", "slow_rank", "stall_steps", "rank_late", "slow_link"),
     "no_rdma_fallback": ("exposed_communication", "slow_link", "link_bound_sharding", "version_regression",
                          "step_time_drift"),
+    "link_bound_sharding": ("exposed_communication",),
     "stage_imbalance": ("out_of_memory", "single_request_too_large", "memory_limit_too_low"),
     "device_shared_with_other_process": ("out_of_memory", "single_request_too_large", "memory_limit_too_low"),
     "version_regression": ("step_time_drift",),
-    "data_mix_shift": ("subset_regression", "forgetting"),
+    "data_mix_shift": ("subset_regression", "forgetting", "lr_too_high", "loss_spike"),
+    "small_shuffle_buffer": ("data_mix_shift", "lr_too_high", "loss_spike", "bad_batch", "subset_regression"),
+    "duplicate_data": ("data_mix_shift",),
 }  # fmt: skip
 APART_SHARE = 0.5  # of its gain: what a symptom keeps without its cause is less
 UNPROVEN = frozenset({"loss_spike", "step_time_drift", "subset_regression", "out_of_memory"})  # by name
 PLACED = frozenset({"fragmentation", "slow_rank", "rank_late", "memory_leak"})  # a symptom only at the same rank
 ONE_PER_PLACE = frozenset({"slow_rank"})  # a rank is slow once, whatever the reason
 GENERAL = ("busy_host",)  # a reason that stands for "not the device": any other is better known
+UNKNOWN = "unknown"  # a sub-cause that says nothing: another input may know it
 T = TypeVar("T")
 _PLACE = ("rank", "op", "link", "subset", "data_op", "stage")
 
@@ -70,7 +74,7 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
 
 def same_cause(a: Finding, b: Finding) -> bool:
     """Whether two findings are one: the same cause, and no part of the place or of the sub-cause differs."""
-    if a.cause != b.cause or not (a.cause in ONE_PER_PLACE or _agree(a.sub_cause, b.sub_cause)):
+    if a.cause != b.cause or not (a.cause in ONE_PER_PLACE or _agree(_reason(a), _reason(b))):
         return False
     places = [(getattr(a.culprit, name), getattr(b.culprit, name)) for name in _PLACE]
     if not all(_agree(x, y) for x, y in places):
@@ -87,7 +91,7 @@ def joined(a: Finding, b: Finding) -> Finding:
     dropped = {r.cause for r in lead.rules_out}
     return replace(
         lead,
-        sub_cause=_first(None if lead.sub_cause in GENERAL else lead.sub_cause, other.sub_cause) or lead.sub_cause,
+        sub_cause=_first(None if lead.sub_cause in GENERAL else _reason(lead), _reason(other)) or lead.sub_cause,
         severity=min(lead.severity, other.severity, key=SEVERITIES.index),
         culprit=Culprit(**place),
         steps=other.steps if lead.steps == Steps() else lead.steps,
@@ -143,6 +147,10 @@ def _explains(cause: Finding, symptom: Finding) -> bool:
         return False
     ranks = (cause.culprit.rank, symptom.culprit.rank)
     return symptom.cause not in PLACED or None in ranks or ranks[0] == ranks[1]
+
+
+def _reason(finding: Finding) -> str | None:
+    return None if finding.sub_cause == UNKNOWN else finding.sub_cause
 
 
 def _agree(a: object, b: object) -> bool:
