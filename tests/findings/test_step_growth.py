@@ -29,6 +29,17 @@ def fact(finding, start):
     return next(e.value for e in finding.evidence if e.fact.startswith(start))
 
 
+def test_callbacks_that_take_longer_each_time_beside_steps_that_do_not():
+    flat = steps(np.full(300, 1e5)).assign(host_memory_bytes=3e9 + 1e6 * STEP)
+    (found,) = find_host_side_accumulation(flat.assign(callbacks_us=500.0 + 200.0 * STEP))
+    assert (found.confidence, found.severity) == ("high", "critical")  # from 0.5 to 60 ms beside 100 ms
+    assert found.saves_us_per_step == pytest.approx(200 * 297 / 2, rel=0.02)
+    assert "callbacks" in found.title
+    assert find_host_side_accumulation(flat.assign(callbacks_us=500.0 + 20.0 * STEP)) == []  # 6 % of a step
+    pauses = np.where(STEP % 50 == 0, 2e6, 50.0)
+    assert find_host_side_accumulation(flat.assign(callbacks_us=pauses)) == []
+
+
 @pytest.mark.parametrize(("first_us", "slope_us", "noise"), [(1e5, 100, 0.02), (2e6, 8000, 0.05), (5e4, 500, 0.1)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_line_with_growing_host_memory(first_us, slope_us, noise, seed):

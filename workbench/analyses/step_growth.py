@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ class Growth:
         slope, slope_low, slope_high: per step, with the 95 % interval.
         r2: share of the spread that the line explains; jump_r2: what one jump at the best place explains.
         growing_blocks: of `BLOCKS` - 1 neighbouring fifths, how many rise by at least a quarter of the mean rise.
+        beside: typical level of what the series is a part of, without it: of the steps, for their callbacks.
     """
 
     name: str
@@ -48,11 +49,13 @@ class Growth:
     r2: float
     jump_r2: float
     growing_blocks: int
+    beside: float = 0.0
 
     @property
     def share(self) -> float:
-        """Growth over the first level."""
-        return self.last / self.first - 1 if self.first > 0 else float("nan")
+        """Growth over the first level, with what is beside it."""
+        level = max(self.first, 0.0) + self.beside
+        return (self.last - self.first) / level if level > 0 else float("nan")
 
     @property
     def is_steady(self) -> bool:
@@ -60,12 +63,23 @@ class Growth:
         return self.slope_low > 0 and self.growing_blocks == BLOCKS - 1 and self.r2 > self.jump_r2
 
 
-def step_time_growth(training_steps: pd.DataFrame, *, warmup_steps: int = 2) -> Growth | None:
-    """Growth of the step time on the rank where it grows most; None where too few steady steps are known."""
+def step_time_growth(training_steps: pd.DataFrame, *, part: str = "step_us", warmup_steps: int = 2) -> Growth | None:
+    """Growth of the step time on the rank where it grows most; None where too few steady steps are known.
+
+    Args:
+        training_steps: table `training_steps`.
+        part: step_us, or callbacks_us: the time between the steps, beside the median step.
+        warmup_steps: first steps of each rank to leave out.
+    """
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"])
     compiled = steps["compiled"].fillna(False).astype(bool)
     steady = steps[(steps.groupby("rank_id").cumcount() >= warmup_steps) & ~compiled]
-    found = [g for r, part in steady.groupby("rank_id") if (g := _growth(part, "step_us", int(str(r)))) is not None]
+    found = []
+    for rank_id, of_rank in steady.groupby("rank_id"):
+        growth = _growth(of_rank, part, int(str(rank_id)))
+        if growth is not None:
+            beside = 0.0 if part == "step_us" else float(of_rank["step_us"].median())
+            found.append(replace(growth, beside=beside))
     return max(found, key=lambda g: g.slope, default=None)
 
 

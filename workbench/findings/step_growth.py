@@ -15,13 +15,14 @@ LINE_LEAST = 0.5  # share of the spread that the line explains: below, something
 FLAT_SHARE = 0.01
 DATA_SHARE = 0.5  # of the growth: then the data pipeline is what grows
 SLOW_DATA = ("slow_data", "data_hang", "data_timeout")
+PARTS = {"step_us": "Each step takes", "callbacks_us": "The callbacks of each step take"}
 MIB = 2**20
 
 
 def find_host_side_accumulation(
     training_steps: pd.DataFrame, telemetry: pd.DataFrame | None = None, log_messages: pd.DataFrame | None = None
 ) -> list[Finding]:
-    """One finding if each step is a little slower than the one before, and host memory grows with it.
+    """One finding if each step, or what callbacks do after it, is a little slower than before, and host memory grows.
 
     Without a record of host memory it is told with less confidence; where host memory is flat, or the data wait or the
     device memory is what grows, it is something else.
@@ -31,8 +32,9 @@ def find_host_side_accumulation(
         telemetry: table `telemetry` with steps, or None: memory of host and device.
         log_messages: table `log_messages`, or None: warnings of slow data.
     """
-    growth = step_time_growth(training_steps)
-    if growth is None or growth.share < GROWTH_WARNING or growth.r2 < LINE_LEAST or not growth.is_steady:
+    growths = [step_time_growth(training_steps, part=part) for part in PARTS]
+    growth = next((g for g in growths if g is not None and _is_line(g)), None)
+    if growth is None:
         return []
     others = other_growths(training_steps, telemetry, growth.rank_id)
     host, device, wait = (others.get(n) for n in ("host_memory_bytes", "device_allocated_bytes", "data_wait_us"))
@@ -45,6 +47,10 @@ def find_host_side_accumulation(
         return []  # the device's memory is what grows
     sure: Confidence = "high" if host is not None and host.is_steady else "medium"
     return [_finding(growth, others, sure, training_steps, log_messages)]
+
+
+def _is_line(growth: Growth) -> bool:
+    return growth.share >= GROWTH_WARNING and growth.r2 >= LINE_LEAST and growth.is_steady
 
 
 def _finding(
@@ -62,7 +68,7 @@ def _finding(
         playbook="T2",
         severity=severity,
         confidence=sure,
-        title=f"Each step takes {growth.slope / 1e3:.3g} ms longer than the one before{with_it}: from "
+        title=f"{PARTS[growth.name]} {growth.slope / 1e3:.3g} ms longer than before{with_it}: from "
         f"{growth.first / 1e3:,.0f} to {growth.last / 1e3:,.0f} ms over {growth.last_step - growth.first_step} steps.",
         fix="Look for what is added at every step and never removed: hooks (keep the handle and remove it after "
         "backward, or register once), lists, callbacks, stored tensors; confirm with 200 steps whose time has no "
