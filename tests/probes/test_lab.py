@@ -17,6 +17,10 @@ def test_a_plan_depends_on_its_name_and_seed_alone(name):
     assert planned(name, 3).training.seed == 3
 
 
+def test_no_healthy_variant_has_the_name_of_a_fault():
+    assert not FAULTS.keys() & HEALTHY.keys()
+
+
 def test_seeds_move_the_faults():
     assert len({planned("resume_restarts_schedule", seed).onset for seed in range(8)}) > 3
 

@@ -108,7 +108,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "bad_batch": Fault(cause="bad_batch", plan=_bad_batch, what="two batches of noise", onset_tolerance=2),
     "label_leak": Fault(
-        cause="label_leak", plan=lambda t, _r: _changed(t, sees_future=True, steps=400), what="no causal mask"
+        cause="label_leak", what="labels are not shifted: each token is its own target",
+        plan=lambda t, _r: _data(replace(t, inline_every=100, inline_controlled=False), unshifted=True),
     ),
     "fp16_overflow": Fault(
         cause="fp16_overflow", what="the loss scale grows back too fast",
@@ -121,6 +122,10 @@ FAULTS: dict[str, Fault] = {
     "empty_data": Fault(
         cause="empty_data", what="samples without text",
         plan=lambda t, r: _data(t, empty_share=r.choice((0.3, 0.5))),
+    ),
+    "truncated_samples": Fault(
+        cause="truncated_samples", what="long samples, cut at the context length",
+        plan=lambda t, r: _data(t, long_share=r.choice((0.3, 0.5))),
     ),
     "small_shuffle_buffer": Fault(
         cause="small_shuffle_buffer", what="document order through a tiny buffer",
@@ -173,7 +178,7 @@ HEALTHY: dict[str, Callable[[LabTraining], LabTraining]] = {
     "checkpoints": lambda t: replace(t, save_every=60),
     "two_lengths": lambda t: replace(t, data=replace(t.data, lengths=(32, 64))),
     "small_learning_rate": lambda t: replace(t, peak_learning_rate=1e-3),
-    "no_clipping": lambda t: replace(t, clip_norm=None),
+    "unclipped": lambda t: replace(t, clip_norm=None),
     "large_batch": lambda t: replace(t, batch_size=16, steps=160),
 }
 

@@ -19,11 +19,11 @@ from workbench.probes.corpus import Document, fingerprint, held_out_samples, loa
 from workbench.probes.evaluation import EvaluationTask
 from workbench.probes.inline_evaluation import InlineEval
 from workbench.probes.lab_callbacks import BusyEvaluation, GrowingHost, SleepBeforeStep, SlowStorage
-from workbench.probes.lab_data import SUBSETS, LabData, lab_pipeline, lab_samples
+from workbench.probes.lab_data import EVEN, SUBSETS, LabData, lab_pipeline, lab_samples, unshifted, write_lab_data
 from workbench.probes.lab_steps import AccumulatedLoss, HalfPrecisionLogits, PlannedRate, ScaledStep, TinyOperators
 from workbench.probes.language_model import PAD, ByteTransformer, ModelConfig, NextTokenLoss, adamw
 from workbench.probes.recorder import Recorder, job_place
-from workbench.probes.text_dataset import write_mindrecord
+from workbench.probes.sample_columns import FirstInputs, SampleColumns
 from workbench.probes.train_step import RecordedStep
 
 TEXT_BYTES = 150_000
@@ -43,13 +43,13 @@ class LabTraining:
     clip_norm: float | None = 1.0
     accumulation_steps: int = 1
     inline_every: int = 0
+    inline_controlled: bool = True  # within the budget; else whatever it costs
     profile_steps: tuple[int, int] | None = None
     seed: int = 1
     # what can be wrong
     schedule_speed: int = 1  # schedule steps per training step
     restart_at: int = 0  # step at which a resume forgets schedule and optimizer state
     sums_loss: bool = False  # over the accumulated micro-batches, instead of averaging
-    sees_future: bool = False  # no causal mask
     loss_scale: tuple[float, int] | None = None  # start, and good steps before it doubles; half-precision gradients
     data: LabData = field(default_factory=LabData)
     slow_rank: tuple[int, float] | None = None  # rank, ms that it sleeps before each step
@@ -79,7 +79,7 @@ def recorded_config(training: LabTraining) -> dict[str, object]:
         "total_steps": training.steps,
         "clip_norm": training.clip_norm,
         "accumulation_steps": training.accumulation_steps,
-        "weights": {name: 1 / len(SUBSETS) for name in SUBSETS},
+        "weights": EVEN,
         "save_every": training.save_every,
     }
 
@@ -91,8 +91,6 @@ def train(run_dir: Path, training: LabTraining) -> None:
     ms.set_seed(training.seed)
     documents = load_documents(list(SUBSETS), limit_bytes=TEXT_BYTES)
     network = ByteTransformer(training.model)
-    if training.sees_future:
-        network.mask = ms.Tensor(np.zeros(network.mask.shape, np.float32))
     samples = lab_samples(
         documents,
         training.data,
@@ -101,8 +99,8 @@ def train(run_dir: Path, training: LabTraining) -> None:
         context_length=training.model.context_length,
         seed=training.seed + rank_id,
     )
-    file = run_dir / "data" / f"train_{rank_id}.mindrecord"
-    write_mindrecord(samples, file, subsets=list(SUBSETS))
+    length = training.model.context_length
+    file = write_lab_data(samples, documents, run_dir, context_length=length, rank_id=rank_id)
     for first, last in _parts(training):
         recorder = Recorder(
             run_dir,
@@ -112,10 +110,13 @@ def train(run_dir: Path, training: LabTraining) -> None:
             steps_total=training.steps,
             profile_steps=training.profile_steps,
             count_tokens=_count_tokens,
+            samples=SampleColumns(sample=2, subset=3, subset_names=SUBSETS, weights=EVEN),
             first_step=first,
         )
         callbacks = _callbacks(run_dir, training, recorder, network, documents, rank_id)
-        batches = lab_pipeline(file, training.data, batch_size=training.batch_size, seed=training.seed)
+        batches = lab_pipeline(
+            file, training.data, batch_size=training.batch_size, context_length=length, seed=training.seed
+        )
         part = batches.skip(first - 1).take(last - first + 1)
         Model(_step(network, training)).train(1, part, callbacks=callbacks, dataset_sink_mode=False)
 
@@ -135,6 +136,7 @@ def _step(network: nn.Cell, training: LabTraining) -> nn.Cell:
         loss = AccumulatedLoss(loss, training.accumulation_steps, is_summed=training.sums_loss)
     if training.tiny_operators:
         loss = TinyOperators(loss, training.tiny_operators)
+    loss = FirstInputs(loss, 2)  # the other columns tell the samples
     rate = PlannedRate(
         training.peak_learning_rate, training.warmup_steps, training.steps, speed=training.schedule_speed
     )
@@ -164,8 +166,10 @@ def _callbacks(
     if rank_id == 0 and training.inline_every:
         length = training.model.context_length
         samples = held_out_samples(documents, context_length=length, per_subset=INLINE_SAMPLES, seed=training.seed)
+        if training.data.unshifted:
+            samples = {name: [unshifted(s) for s in part] for name, part in samples.items()}
         task = EvaluationTask(network=network, subsets=samples)
-        callbacks.append(InlineEval(task, recorder, every=training.inline_every))
+        callbacks.append(InlineEval(task, recorder, every=training.inline_every, controlled=training.inline_controlled))
     if rank_id == 0 and training.save_every:
         callbacks.append(SlowStorage(str(run_dir / "checkpoints"), training.save_every, training.save_stall_ms))
     if rank_id == 0 and training.busy_evaluation:

@@ -47,14 +47,19 @@ def training_samples(
     return samples
 
 
-def write_mindrecord(samples: Sequence[Sample], path: Path, *, subsets: Sequence[str]) -> Path:
-    """Write samples to one MindRecord file; `sample` is the index in `samples`, `subset` the index in `subsets`."""
+def write_mindrecord(
+    samples: Sequence[Sample], path: Path, *, subsets: Sequence[str], places: Sequence[int] | None = None
+) -> Path:
+    """Write samples to one MindRecord file; `subset` is the index in `subsets`.
+
+    `sample` is the place of each in the data set that it was taken from; without `places` the index in `samples`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = FileWriter(str(path), shard_num=1, overwrite=True)
     writer.add_schema(SCHEMA, "windows of documents")
     rows = [
         {"tokens": s.tokens, "targets": s.targets, "sample": np.int64(i), "subset": np.int32(subsets.index(s.subset))}
-        for i, s in enumerate(samples)
+        for i, s in zip(range(len(samples)) if places is None else places, samples, strict=True)
     ]
     writer.write_raw_data(rows)
     writer.commit()
