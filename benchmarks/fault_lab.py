@@ -3,6 +3,8 @@
     python benchmarks/fault_lab.py --seeds 1 2 3 --write docs/fault_lab.md
     python benchmarks/fault_lab.py --only lr_too_high plain --keep runs/lab
 
+Runs that stand in the folder of `--keep` and came to their end are diagnosed again, but not trained again.
+
 A diagnosis is right if its first cause at warning or above is the fault, at its onset, rank or subset; for a healthy
 training if there is none.
 """
@@ -21,9 +23,10 @@ import pandas as pd
 from document import write_section
 from tqdm.auto import tqdm
 
+from workbench.files import RunFiles
 from workbench.findings.diagnosis import diagnose
 from workbench.findings.finding import Finding
-from workbench.probes.lab import FAULTS, HEALTHY, Planned, run_lab
+from workbench.probes.lab import FAULTS, HEALTHY, Planned, planned, run_lab
 
 
 def is_right(fault: str, plan: Planned, first: Finding | None) -> bool:
@@ -43,11 +46,19 @@ def _at_onset(plan: Planned, first: Finding, tolerance: int) -> bool:
     return plan.onset is None or (seen is not None and abs(seen - plan.onset) <= tolerance)
 
 
+def has_ended(folder: Path) -> bool:
+    """Whether a training in the folder was recorded to its end."""
+    events = RunFiles(folder).events(0)
+    return events.is_file() and '"finished"' in events.read_text(encoding="utf-8").splitlines()[-1]
+
+
 def trained(fault: str, seed: int, folder: Path) -> dict[str, Any]:
-    """Train, diagnose, compare."""
-    start = time.perf_counter()
-    plan = run_lab(folder, fault, seed=seed)
-    seconds = time.perf_counter() - start
+    """Train unless that was done, diagnose, compare."""
+    plan, seconds = planned(fault, seed), float("nan")
+    if not has_ended(folder):
+        start = time.perf_counter()
+        run_lab(folder, fault, seed=seed)
+        seconds = time.perf_counter() - start
     causes = [f for f in diagnose(folder).causes if f.severity != "info"]
     first = causes[0] if causes else None
     return {
@@ -69,7 +80,9 @@ def as_markdown(results: pd.DataFrame) -> str:
     lines = ["| fault | runs | right | first cause named |", "| --- | --- | --- | --- |"]
     lines += [f"| {r.fault} | {r.runs} | {r.right} | {r.named} |" for r in rows.itertuples()]
     lines += ["", f"{int(results['right'].sum())} of {len(results)} right, place and onset included. "
-              f"A training took {results['train_seconds'].median():.0f} s (median)."]  # fmt: skip
+              f"Seeds {', '.join(str(s) for s in sorted(set(results['seed'])))}."]  # fmt: skip
+    if results["train_seconds"].notna().any():
+        lines[-1] += f" A training took {results['train_seconds'].median():.0f} s (median)."
     for r in results[~results["right"]].itertuples():
         lines.append(f"- wrong: {r.variant}, seed {r.seed}: {r.first} from step {r.seen} (onset {r.onset}); {r.others}")
     return "\n".join(lines)
