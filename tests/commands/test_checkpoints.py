@@ -76,3 +76,17 @@ def test_without_evaluation_all_is_kept(tmp_path, capsys):
     (root / "checkpoints" / "c-1_10.ckpt").write_bytes(b"x")
     assert call(root, tmp_path) == 0
     assert "All are kept" in capsys.readouterr().out
+
+
+def test_evaluated_checkpoints_whose_files_are_gone_are_named(run, tmp_path, capsys):
+    (run / "checkpoints" / "c-1_100.ckpt").unlink()  # the best one
+    assert call(run, tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "file is gone or damaged: c-1_100." in text
+    assert "Of those that are there, c-1_200 has the best score." in text
+    for file in (run / "checkpoints").iterdir():
+        file.unlink()
+    assert call(run, tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "no complete checkpoint file" in text
+    assert "gone or damaged: c-1_50, c-1_100, c-1_150, c-1_200, c-1_250." in text

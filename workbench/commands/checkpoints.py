@@ -11,6 +11,8 @@ from workbench.commands.command import Command
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbench.reporting.retention import Retention
+
 DEFAULT_BASELINES = "baselines"
 
 
@@ -41,13 +43,14 @@ def run_checkpoints(arguments: argparse.Namespace) -> int:
         keep_last=arguments.keep_last,
         release_reported=arguments.release_reported,
     )
+    gone = _gone(retention)
     if not len(retention.plan):
-        print(f"{arguments.run} has no complete checkpoint.")
+        print(f"{arguments.run} has no complete checkpoint file.{gone}")
         return 0
     if retention.ranked is None:
         print("No checkpoint was evaluated: `workbench report RUN` does that. All are kept.")
     else:
-        print(_ranking(retention.ranked), end="\n\n")
+        print(_ranking(retention.ranked), end=f"\n{gone}\n")
     spare = retention.plan[~retention.plan["keep"]]
     print(_plan(retention.plan))
     size = f"{len(spare)} file(s), {spare['size_bytes'].sum() / 2**20:,.1f} MiB"
@@ -59,6 +62,20 @@ def run_checkpoints(arguments: argparse.Namespace) -> int:
     else:
         print("Nothing was removed.")
     return 0
+
+
+def _gone(retention: Retention) -> str:
+    """A line on evaluated checkpoints without a file, and which one to take if the recommended one is among them."""
+    if retention.ranked is None:
+        return ""
+    has_file = retention.ranked["checkpoint"].isin(retention.files.keys())
+    if has_file.all():
+        return ""
+    lost, there = retention.ranked[~has_file], retention.ranked[has_file & retention.ranked["score"].notna()]
+    text = f"\nEvaluated, but the file is gone or damaged: {', '.join(lost['checkpoint'])}.\n"
+    if lost["recommended"].any() and len(there):
+        text += f"Of those that are there, {there.loc[there['score'].idxmin(), 'checkpoint']} has the best score.\n"
+    return text
 
 
 def _agreed(size: str) -> bool:

@@ -75,13 +75,13 @@ def remove(retention: Retention) -> list[Path]:
 
 
 def _ranked(opened: Run) -> pd.DataFrame | None:
-    if "eval_samples" not in opened.tables:
+    if not opened.has("eval_samples"):
         return None
-    evals = opened.table("evals") if "evals" in opened.tables else None
+    evals = opened.table("evals") if opened.has("evals") else None
     samples, _ = comparable_samples(opened.table("eval_samples"), evals)
     if not samples["checkpoint"].notna().any():
         return None
-    return rank_checkpoints(samples, opened.table("training_steps") if "training_steps" in opened.tables else None)
+    return rank_checkpoints(samples, opened.table("training_steps") if opened.has("training_steps") else None)
 
 
 def _named_in(baselines: Sequence[Path], checkpoints: Iterable[Checkpoint]) -> Iterator[tuple[str, str]]:
