@@ -11,7 +11,8 @@ from workbench.commands.opening import fill_notebooks
 REPOSITORY = Path(__file__).parents[1]
 RUN = REPOSITORY / "data_samples" / "rehearsal_run"
 EXPLORER_CELL = 14
-TRAINING_CHARTS = 8
+CLUSTER = REPOSITORY / "data_samples" / "simulated_cluster"
+TRAINING_CHARTS = 3
 
 pytestmark = [
     pytest.mark.browser,
@@ -58,26 +59,61 @@ def test_the_start_notebook_runs_and_shows_its_charts(lab):
     assert errors == []
 
 
+def drag(page, chart, first, last):
+    """Drag over a chart, from one place to another, in pixels from its left edge."""
+    chart.scroll_into_view_if_needed()
+    page.wait_for_timeout(1000)
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + first, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + last, box["y"] + 100, steps=10)
+    page.mouse.up()
+
+
 def test_dragging_in_the_explorer_moves_the_other_charts(lab):
     page, blocked, errors = lab
     explorer = page.locator(".jp-Cell").nth(EXPLORER_CELL)
     explorer.get_by_role("tab", name="Training").click()
-    drawn = explorer.locator(".widget-tab-contents .vega-embed svg:visible")
+    drawn = explorer.locator(".widget-tab-contents .vega-embed svg.marks:visible")
     drawn.nth(TRAINING_CHARTS - 1).wait_for(state="visible", timeout=60_000)  # they move each other as they appear
-    chart = drawn.first
-    chart.scroll_into_view_if_needed()
-    page.wait_for_timeout(1000)
-    box = chart.bounding_box()
-    page.mouse.move(box["x"] + 200, box["y"] + 100)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 350, box["y"] + 100, steps=10)
-    page.mouse.up()
+    norm = drawn.nth(1)
+    before = norm.inner_html()
+    drag(page, drawn.first, 200, 350)
     readout = explorer.locator(".widget-readout")
     page.wait_for_function("e => !e.textContent.startsWith('1 ')", arg=readout.first.element_handle(), timeout=30_000)
     first, last = (int(part) for part in readout.first.inner_text().split("–"))
     assert 60 < first < last < 250
     page.wait_for_timeout(2000)
+    assert drawn.nth(1).inner_html() != before  # the gradient norm follows the loss
     explorer.get_by_role("tab", name="Evaluation").click()
     explorer.get_by_text("next-token accuracy").first.wait_for(timeout=30_000)
+    assert blocked == []
+    assert errors == []
+
+
+def test_from_a_cause_of_a_cluster_to_its_evidence_and_its_playbook(lab):
+    """The other run is opened in the kernel that is there, in the explorer that is on the page."""
+    page, blocked, errors = lab
+    explorer = page.locator(".jp-Cell").nth(EXPLORER_CELL)
+    path = explorer.get_by_placeholder("path of another run")
+    path.fill(str(CLUSTER))
+    path.press("Enter")
+    explorer.get_by_role("tab", name="Overview").click()
+    causes = explorer.get_by_role("button", name="Show evidence")
+    causes.nth(1).wait_for(timeout=60_000)
+    causes.nth(1).click()  # the slow rank
+    explorer.locator(".lm-mod-current", has_text="Ranks").wait_for(timeout=30_000)
+    drawn = explorer.locator(".widget-tab-contents .vega-embed svg.marks:visible")
+    drawn.first.wait_for(timeout=60_000)
+    page.wait_for_timeout(1500)
+    before = drawn.first.inner_html()
+    explorer.locator("select[multiple]").select_option(["2"])
+    page.wait_for_timeout(4000)
+    assert drawn.first.inner_html() != before
+    explorer.get_by_role("tab", name="Overview").click()
+    explorer.get_by_role("button", name="Open playbook T4").first.click()
+    explorer.locator("a[href*='playbooks']").first.click()
+    page.locator(".lm-TabBar-tabLabel", has_text="poor_scaling").wait_for(timeout=60_000)
+    page.get_by_text(f"run_path = '{CLUSTER}'").wait_for(timeout=30_000)
     assert blocked == []
     assert errors == []

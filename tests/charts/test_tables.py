@@ -3,7 +3,7 @@ import pandas as pd
 from tests.made_run import made_samples, made_steps
 from workbench.analyses.settings import changed_settings
 from workbench.analyses.summaries import efficiency_summary, quality_summary
-from workbench.charts.tables import changes_table, measures_table, quality_table
+from workbench.charts.tables import changes_table, measures_table, plain_table, quality_table
 
 
 def test_quality_table_shows_intervals_and_verdicts():
@@ -33,3 +33,13 @@ def test_cells_are_escaped():
     text = changes_table(changed_settings(settings.assign(value="1"), settings)).to_html()
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
+
+
+def test_a_plain_table_has_units_behind_the_names_and_no_row_numbers():
+    frame = pd.DataFrame(
+        {"rank_id": [3], "transfer_us_per_step": [1234.5678], "slow_share": [0.25], "op_type": ["<a>"]}
+    )
+    page = plain_table(frame).to_html()
+    for words in ("rank</th>", "transfer per step, µs", "slow, share", "op type", "1,234.568", "&lt;a&gt;"):
+        assert words in page
+    assert plain_table(frame.set_index("rank_id")).data.columns[0] == "rank"

@@ -158,6 +158,11 @@ def test_another_run_is_opened(run_dir):
     explorer.run_path = str(run_dir.parent / "other")
     assert explorer.run.run_id == "other"
     assert (explorer.steps, explorer.ranks) == ((1, 50), (0,))
+    assert explorer._pickers.run.value == explorer.run_path
+    elsewhere = write_run(run_dir.parent / "deeper" / "third", made_steps(30))  # not beside the first
+    explorer._pickers.path.value = str(elsewhere)
+    assert (explorer.run.run_id, explorer.steps) == ("third", (1, 30))
+    assert explorer._pickers.run.label == "third"
 
 
 def test_a_run_that_cannot_be_opened_leaves_the_present_one(run_dir):
@@ -187,3 +192,9 @@ def test_a_slot_keeps_its_chart_widget():
     first = slot.widget.children[0]
     slot.show(chart)
     assert slot.widget.children[0] is first
+
+
+def test_a_slot_shows_a_frame_as_a_table():
+    slot = Slot()
+    slot.show(pd.DataFrame({"wait_us": [2.5]}))
+    assert "wait, µs" in slot.widget.children[0].value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import altair as alt
 import pandas as pd
 
@@ -19,15 +21,19 @@ PARTS = {  # column of `analyses.device_steps` -> words, colour
     "launch_gap_us": ("between launches", "#f0c987"),
     "unknown_us": ("idle, unknown", GREY),
 }
+UNSPLIT = {"transfer_us": ("exposed communication", BLUE)}
 SEEN_SHARE = 0.0005  # half a pixel
 
 
-def rank_parts_chart(steps: pd.DataFrame) -> AnyChart:
-    """Mean step of each rank by part (as `analyses.device_steps` returns): a bar per rank."""
+def rank_parts_chart(steps: pd.DataFrame, *, split: bool = True) -> AnyChart:
+    """Mean step of each rank by part (as `analyses.device_steps` returns): a bar per rank.
+
+    `split` is False for steps made without collectives: what they call transfer is then all exposed communication.
+    """
     if steps.empty:
         return empty_chart("Where each rank's step goes")
     means = steps.groupby("rank_id", as_index=False)[list(PARTS)].mean()
-    chart = _bars(means, alt.Y("rank_id:O", title="rank"), "rank_id")
+    chart = _bars(means, alt.Y("rank_id:O", title="rank"), "rank_id", {} if split else UNSPLIT)
     return chart.properties(title="Where each rank's step goes", height=alt.Step(22))
 
 
@@ -55,9 +61,9 @@ def stage_bubbles_chart(bubbles: pd.DataFrame) -> AnyChart:
     return alt.layer(bars, text).properties(title=title, height=alt.Step(30))
 
 
-def _bars(rows: pd.DataFrame, y: alt.Y, key: str) -> alt.Chart:
-    whole = float(rows[list(PARTS)].sum().sum())
-    return _stacked(rows, {p: PARTS[p] for p in PARTS if rows[p].sum() > SEEN_SHARE * whole}, y, key)
+def _bars(rows: pd.DataFrame, y: alt.Y, key: str, words: Mapping[str, tuple[str, str]] | None = None) -> alt.Chart:
+    whole, named = float(rows[list(PARTS)].sum().sum()), {**PARTS, **(words or {})}
+    return _stacked(rows, {p: named[p] for p in PARTS if rows[p].sum() > SEEN_SHARE * whole}, y, key)
 
 
 def _stacked(rows: pd.DataFrame, words: dict[str, tuple[str, str]], y: alt.Y, key: str) -> alt.Chart:

@@ -63,6 +63,24 @@ def changes_table(changed: pd.DataFrame) -> Styler:
     return _styled(changed.astype("string").fillna("not set")[["name", "before", "after"]])
 
 
+def plain_table(frame: pd.DataFrame) -> Styler:
+    """Any table that an analysis returns: units behind the names, few digits, missing values empty."""
+    index = [] if isinstance(frame.index, pd.RangeIndex) else [n for n in frame.index.names if n is not None]
+    shown = (frame.reset_index() if index else frame.reset_index(drop=True)).rename(columns=_words)
+    styled = shown.style.hide(axis="index").format(escape="html", precision=3, thousands=",", na_rep="")
+    return styled.set_table_styles(STYLES)
+
+
+def _words(column: object) -> str:
+    """`transfer_us_per_step` -> `transfer per step, µs`."""
+    name = str(column)
+    for end, unit in (("_us", "µs"), ("_ns", "ns"), ("_bytes", "bytes"), ("_share", "share")):
+        head, _, rest = name.partition(end)
+        if (head + end + rest == name) and (not rest or rest.startswith("_per_")):
+            return f"{head}{rest}, {unit}".replace("_", " ")
+    return name.replace("_id", "").replace("_", " ")
+
+
 def _styled(shown: pd.DataFrame) -> Styler:
     return shown.style.hide(axis="index").format(escape="html").set_table_styles(STYLES)
 

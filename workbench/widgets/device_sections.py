@@ -30,6 +30,7 @@ WHERE duration_us IS NOT NULL AND NOT coalesce(is_communication, FALSE)
   AND (step IS NULL OR step BETWEEN {first} AND {last}) AND rank_id IN ({ranks})
 GROUP BY rank_id, op_type
 """
+WIDTH = 520  # of the heat map: names and the legend stand beside it inside a tab at 1280 px
 Ranks = Collection[int] | None
 
 
@@ -47,7 +48,7 @@ def rank_parts(steps: pd.DataFrame, ranks: Ranks = None) -> Any:
 @needs("step_time")
 def profiled_ranks(tables: Tables) -> Any:
     """Mean step of each rank by part, of table `step_time` alone: what can be drawn before anything else is read."""
-    return step_charts.rank_parts_chart(device_steps.device_steps(step_time=tables["step_time"]))
+    return step_charts.rank_parts_chart(device_steps.device_steps(step_time=tables["step_time"]), split=False)
 
 
 def step_parts(steps: pd.DataFrame, rank_id: int) -> Any:
@@ -105,7 +106,8 @@ def operators(run: Run, ranks: Collection[int], steps: tuple[int, int]) -> Any:
 @needs("kernels")
 def operators_by_rank(tables: Tables, ranks: Ranks = None) -> Any:
     """Operator by rank: a slow device, a slow operator."""
-    return kernel_charts.operator_rank_chart(_of(kernel_analyses.operator_ratios(tables["kernels"]), ranks))
+    chart = kernel_charts.operator_rank_chart(_of(kernel_analyses.operator_ratios(tables["kernels"]), ranks))
+    return chart.properties(width=WIDTH)
 
 
 @needs("kernels")

@@ -18,6 +18,7 @@ from workbench.findings.finding import Finding
 from workbench.run import Run, open_run
 from workbench.widgets import sections
 from workbench.widgets.boards import BoardPages
+from workbench.widgets.causes import CauseList
 from workbench.widgets.live import Live
 from workbench.widgets.page import Page, Shown
 from workbench.widgets.pickers import ALL, LAST, Pickers
@@ -55,6 +56,7 @@ class Explorer(ipywidgets.VBox):
         prepare_live_charts()
         self.run, self._rows = run, Rows(run)
         self._other: tuple[Rows, Diagnosis] | None = None
+        self._causes: CauseList | None = None
         self._stale: set[str] = set()
         self._ready = False
         self._pages: dict[str, Page | BoardPages] = {}
@@ -84,20 +86,23 @@ class Explorer(ipywidgets.VBox):
 
     def refresh(self) -> None:
         """Open the run anew, as it may have gone on; filters stay, a range that took all steps goes on with them."""
-        self._try(lambda: self._take(Rows(open_run(self.run_path, quiet=True)), keep=True))
+        self._try(lambda: self._take(Rows(open_run(self.run.root, quiet=True)), keep=True))
 
     def show_evidence(self, finding: Finding) -> None:
         """Go to the tab that shows a finding's evidence, at its rank and subset."""
-        culprit = finding.culprit
+        culprit, self._ready = finding.culprit, False  # one drawing for all three changes
         if culprit.rank in self.run.ranks:
             self.rank = culprit.rank
         if culprit.subset is not None and culprit.subset in self._pickers.subset.options:
             self.subset = culprit.subset
         self.tab = evidence_tab(finding)
+        self._ready = True
+        self._filter()
 
     def _link(self) -> None:
         pickers = self._pickers
-        traitlets.link((self, "run_path"), (pickers.run, "value"))
+        pickers.run.observe(lambda change: setattr(self, "run_path", change.new), "value")
+        pickers.path.observe(lambda change: setattr(self, "run_path", change.new or self.run_path), "value")
         for name in ("steps", "checkpoint", "subset", "ranks", "rank"):
             traitlets.link((self, name), (getattr(pickers, name), "value"))
         pickers.all_steps.on_click(lambda _button: self.show_all_steps())
@@ -129,6 +134,7 @@ class Explorer(ipywidgets.VBox):
         subsets = rows.subsets()
         self._ready = False
         self.run, self._rows = rows.run, rows
+        self._pickers.show_run(rows.run)
         ranks = tuple(rows.run.ranks)
         chosen = self.ranks if keep and not had_ranks else ranks
         first, last = (self.steps[0], steps[1] if had_all else self.steps[1]) if keep else steps
@@ -136,7 +142,7 @@ class Explorer(ipywidgets.VBox):
         self.ranks, self.steps = chosen, (max(first, steps[0]), last)
         if not keep:
             self.checkpoint, self.subset, self.rank = LAST, ALL, ranks[0] if ranks else 0
-            self.diagnosis = None
+            self.diagnosis = self._causes = None
         self._ready = True
         self._filter()
         _soon(self._diagnose)
@@ -144,6 +150,7 @@ class Explorer(ipywidgets.VBox):
     def _diagnose(self) -> None:
         def diagnosed() -> None:
             self.diagnosis = diagnose(self.run)
+            self._causes = CauseList(self.run.root, self.diagnosis, self.show_evidence)
             self._stale |= {"Overview", "Compare"}
             self._draw()
 
@@ -179,7 +186,7 @@ class Explorer(ipywidgets.VBox):
             self._rows, names, ranks=self.ranks, steps=self.steps, rank=self.rank,
             subset=None if self.subset == ALL else self.subset,
             checkpoint=None if self.checkpoint == LAST else self.checkpoint,
-            diagnosis=self.diagnosis, jump=self.show_evidence, other=other,
+            diagnosis=self.diagnosis, causes=self._causes, other=other,
         )  # fmt: skip
 
     def _other_picker(self) -> ipywidgets.Combobox:

@@ -14,7 +14,6 @@ import pandas as pd
 from workbench.analyses.selection import select
 from workbench.errors import WorkbenchError
 from workbench.findings.diagnosis import Diagnosis
-from workbench.findings.finding import Finding
 from workbench.run import Run
 from workbench.widgets.device_sections import STEP_TABLES, profiled_steps
 from workbench.widgets.rows import Rows
@@ -36,7 +35,7 @@ class Shown:
         rank: the rank whose steps, memory and telemetry are shown one by one.
         checkpoint: the chosen checkpoint; None means the last one.
         diagnosis: of the whole run; None while it is being made.
-        jump: shows the evidence of a finding; None where there is nowhere to jump to.
+        causes: shows the causes of the diagnosis, with what can be done about them.
         other: the run to compare with.
     """
 
@@ -48,7 +47,7 @@ class Shown:
     subset: str | None = None
     checkpoint: str | None = None
     diagnosis: Diagnosis | None = None
-    jump: Callable[[Finding], None] | None = None
+    causes: ipywidgets.Widget | None = None
     other: Shown | None = field(default=None, repr=False)
 
     @property

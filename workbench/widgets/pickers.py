@@ -21,22 +21,30 @@ class Pickers:
         self.run = ipywidgets.Dropdown(
             options=run_places(run), value=str(run.root), description="Run", layout=_wide(330)
         )
+        self.path = ipywidgets.Text(placeholder="path of another run", continuous_update=False, layout=_wide(240))
         self.checkpoint = ipywidgets.Dropdown(options=[LAST], value=LAST, description="Checkpoint", layout=_wide(300))
         self.subset = ipywidgets.Dropdown(options=[ALL], value=ALL, description="Subset", layout=_wide(270))
         self.ranks = ipywidgets.SelectMultiple(options=[], description="Ranks", rows=3, layout=_wide(230))
         self.rank = ipywidgets.Dropdown(options=[0], value=0, description="One rank", layout=_wide(170))
         self.steps = ipywidgets.IntRangeSlider(
-            min=0, max=1, value=(0, 0), description="Steps", continuous_update=False, layout=_wide(560)
+            min=0, max=1, value=(0, 0), description="Steps", continuous_update=False, layout=_wide(500)
         )
         self.all_steps = ipywidgets.Button(description="All steps", layout=_wide(100))
         self._ranks = ipywidgets.HBox([self.ranks, self.rank])
         self.widget = ipywidgets.VBox(
             [
                 ipywidgets.HBox([self.run, self.checkpoint, self.subset]),
-                ipywidgets.HBox([self.steps, self.all_steps]),
+                ipywidgets.HBox([self.steps, self.all_steps, self.path]),
                 self._ranks,
             ]
         )
+
+    def show_run(self, run: Run) -> None:
+        """Show which run is open; one that was not among the choices becomes one."""
+        path = str(run.root)
+        if path not in [place for _name, place in self.run.options]:
+            self.run.options = [*self.run.options, (run.run_id, path)]
+        self.run.value = path
 
     def offer(
         self, ranks: list[int], steps: tuple[int, int], checkpoints: Sequence[str], subsets: Sequence[str]

@@ -7,6 +7,9 @@ from typing import Any
 
 import altair as alt
 import ipywidgets
+import pandas as pd
+
+from workbench.charts.tables import plain_table
 
 BRUSH = "brush"
 BRUSH_WAIT_MS = 400  # after the last movement: each redraw costs the kernel some tenths of a second
@@ -33,6 +36,8 @@ class Slot:
             self._show_chart(part)
         elif isinstance(part, ipywidgets.Widget):
             self.widget.children = [part]
+        elif isinstance(part, pd.DataFrame):
+            self.show(plain_table(part))
         else:
             self._text.value = part._repr_html_()
             self.widget.children = [self._text]

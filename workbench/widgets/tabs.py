@@ -12,7 +12,6 @@ from workbench.widgets import data_sections as data
 from workbench.widgets import device_sections as devices
 from workbench.widgets import layer_sections, memory_sections, sections, telemetry_sections
 from workbench.widgets import subset_sections as subsets
-from workbench.widgets.causes import CauseList
 from workbench.widgets.page import Shown, Tab
 from workbench.widgets.sections import Missing, Text
 
@@ -27,9 +26,7 @@ def _verdict(shown: Shown) -> Any:
 
 
 def _causes(shown: Shown) -> Any:
-    if shown.diagnosis is None:
-        return Text("")
-    return CauseList(shown.run.root, shown.diagnosis, shown.jump)
+    return Text("") if shown.causes is None else shown.causes
 
 
 def _both(shown: Shown) -> dict[str, Any] | None:
