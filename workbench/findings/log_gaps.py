@@ -91,29 +91,30 @@ def find_harmless(
         *_pause_facts(explained, gaps),
         *_share_facts(events, covered_us(training_steps)),
     ]
-    about = [
-        text
-        for text, told in (
-            ("the loss of 0 is that of earlier pipeline stages", bool(odd.silent_ranks)),
-            ("the pauses are evaluation", (explained["kind"] == "eval").any()),
-            ("the pauses are saving", (explained["kind"] == "checkpoint").any()),
-            ("the first step holds the compilation", _is_long(odd)),
-        )
-        if told
-    ]
     return [
         Finding(
             cause="none",
             playbook="none",
             severity="info",
             confidence="high",
-            title=f"Healthy: {', '.join(about)}.",
+            title=f"Healthy: {', '.join(_reasons(odd, explained))}.",
             fix="Change nothing.",
             source="loss callback of MindSpore Transformers, which names the last card; budget of 5 % for evaluation",
             evidence=tuple(facts),
             rules_out=_ruled_out(odd, explained),
         )
     ]
+
+
+def _reasons(odd: Oddities, explained: pd.DataFrame) -> list[str]:
+    """What looks odd, with its harmless reason."""
+    reasons = (
+        ("the loss of 0 is that of earlier pipeline stages", bool(odd.silent_ranks)),
+        ("the pauses are evaluation", (explained["kind"] == "eval").any()),
+        ("the pauses are saving", (explained["kind"] == "checkpoint").any()),
+        ("the first step holds the compilation", _is_long(odd)),
+    )
+    return [text for text, told in reasons if told]
 
 
 def _stages(settings: pd.DataFrame | None) -> str | None:
