@@ -182,6 +182,13 @@ def test_run_json_becomes_settings(tmp_path):
     assert values == {"run_id": "demo", "versions.mindspore": "2.10.0", "config.lr": "0.001"}
 
 
+def test_what_a_configuration_turns_off_is_a_setting(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text('{"config": {"clip_norm": null}, "seed": null}')
+    table = read_run_json(path, FileContext(root=tmp_path))["settings"].table
+    assert dict(zip(table["name"], table["value"], strict=True)) == {"config.clip_norm": "null"}
+
+
 def test_a_run_json_of_another_form_or_editor_is_read(tmp_path):
     path = tmp_path / "run.json"
     path.write_bytes(b'\xef\xbb\xbf{"run_id": "demo", "schema": 99}')
