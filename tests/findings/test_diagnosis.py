@@ -12,6 +12,7 @@ from workbench.errors import UnknownParameterError
 from workbench.findings import diagnosis
 from workbench.findings.diagnosis import Diagnosis, diagnose, diagnosis_schema, ranked, run_tables
 from workbench.findings.finding import CAUSES, Evidence, Finding
+from workbench.findings.rule import Rule
 from workbench.findings.verdict import LAYER_OF_CAUSE, verdict
 
 SAMPLES = pd.concat([made_samples("c-100", 100), made_samples("c-200", 200, better=0.3)])
@@ -158,3 +159,17 @@ def test_verdict_of_a_run_without_tables():
 
 def test_layers_name_known_causes():
     assert set(LAYER_OF_CAUSE) <= set(CAUSES)
+
+
+def test_a_rule_is_not_asked_about_a_table_that_only_the_earlier_job_has(monkeypatch, healthy):
+    """Files of two jobs in one folder: what the last one has no rows of is not there for rules on the last one."""
+    last = [
+        Rule(causes=("none",), needs=("eval_samples",), find=lambda t: [finding(title=t["eval_samples"].columns[0])])
+    ]
+    monkeypatch.setattr("workbench.findings.diagnosis.RULES", last)
+    monkeypatch.setattr(
+        "workbench.findings.diagnosis.of_last_run", lambda t: {n: v for n, v in t.items() if n != "eval_samples"}
+    )
+    assert diagnose(healthy).causes == ()
+    monkeypatch.setattr("workbench.findings.diagnosis.of_last_run", dict)
+    assert [f.cause for f in diagnose(healthy).causes] == ["stall_steps"]

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from workbench.errors import UnknownContentError
 from workbench.findings.finding import Culprit, Finding
 from workbench.findings.pricing import doubted, priced
 
@@ -81,3 +82,13 @@ def test_what_the_replay_refuses_is_said_and_spoils_no_other_gain(tables):
     assert [f.saves_us_per_step for f in found] == [1.0, pytest.approx(7_200, rel=0.05), 1.0]
     assert "no pipeline" in found[0].evidence[-1].value
     assert "no link 0-0" in found[2].evidence[-1].value
+
+
+def test_steps_that_cannot_be_put_in_order_leave_the_estimates_and_say_so(tables, monkeypatch):
+    def circle(*_):
+        raise UnknownContentError("2 operations of the step need each other in a circle.", fix="give complete steps")
+
+    monkeypatch.setattr("workbench.findings.pricing.what_if", circle)
+    found = priced([finding("slow_rank", rank=2), finding("stall_steps")], tables, STAGES, wall_us=57_000)
+    assert [f.saves_us_per_step for f in found] == [1.0, 1.0]
+    assert "in a circle" in found[0].evidence[-1].value

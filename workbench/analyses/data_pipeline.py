@@ -29,7 +29,7 @@ REASONS = {
     "gil": "its workers take turns with Python's interpreter lock",
     "waiting": "waits for input and output, a lock or a sleep",
     "bursts": "keeps up on the mean, but now and then takes longer than the queues last",
-    "unknown": "its use of the processor was not recorded",
+    "unknown": "is slow for a reason that is not known, its use of the processor was not recorded",
 }
 
 

@@ -151,8 +151,9 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     taken = run_tables(opened, [*_tables_of(RULES), "telemetry"], step=step, checkpoint=checkpoint)
     all_runs = of_all_runs(taken, opened.sources)
     last_run = of_last_run(all_runs)
-    rules = [rule for rule in RULES if rule.can_run(taken)]
-    found = [f for rule in rules for f in rule.find(all_runs if rule.all_runs else last_run)]
+    given = {True: all_runs, False: last_run}  # tables may be empty in the last run, and so not there
+    rules = [rule for rule in RULES if rule.can_run(given[rule.all_runs])]
+    found = [f for rule in rules for f in rule.find(given[rule.all_runs])]
     times = step_times(last_run.get("training_steps"), last_run.get("kernels"))
     found = with_physical_reasons(found, last_run.get("telemetry"), times)
     looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}

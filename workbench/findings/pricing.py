@@ -42,12 +42,14 @@ def priced(
         return list(findings)
     try:
         model = step_model(tables)
-    except WorkbenchError as error:  # no task has a step and a start, or clocks that cannot be compared
+        refused = [None if s is None else _refusal(model, s) for s in scenarios]
+        known = [s for s, reason in zip(scenarios, refused, strict=True) if s is not None and reason is None]
+        gains = iter(what_if(model, pd.DataFrame(known, columns=_COLUMNS)).to_dict("records"))
+    except (
+        WorkbenchError
+    ) as error:  # no task has a step and a start, clocks that cannot be compared, cut or mixed steps
         reason = str(error).splitlines()[0]
         return [f if s is None else _estimated(f, reason) for f, s in zip(findings, scenarios, strict=True)]
-    refused = [None if s is None else _refusal(model, s) for s in scenarios]
-    known = [s for s, reason in zip(scenarios, refused, strict=True) if s is not None and reason is None]
-    gains = iter(what_if(model, pd.DataFrame(known, columns=_COLUMNS)).to_dict("records"))
     return [
         f if s is None else _with_gain(f, next(gains), wall_us) if reason is None else _estimated(f, reason)
         for f, s, reason in zip(findings, scenarios, refused, strict=True)
