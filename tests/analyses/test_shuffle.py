@@ -70,6 +70,14 @@ def test_clustering_by_hand():
     assert subset_clustering(table(range(4))).empty
 
 
+def test_a_mix_that_changes_is_not_clustering():
+    """One subset leaves after two thirds: until then batches of four hold one `b` and three `a` each."""
+    subsets = ["a", "a", "a", "b"] * 200 + ["a"] * 400
+    row = subset_clustering(table(list(range(1200)), subsets=subsets)).iloc[0]
+    assert row["same_share"] == pytest.approx(0.5)  # 3 of 6 pairs; over all steps it would be 2 / 3
+    assert row["excess_share"] < 0
+
+
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.floats(0.01, 1))
 @settings(max_examples=60)
 def test_repeats_equal_counting_pairs(ids, window_share):

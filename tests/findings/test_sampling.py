@@ -43,6 +43,14 @@ def test_the_drift_names_subset_and_onset():
     assert found.sub_cause == "drift"
 
 
+def test_a_file_that_was_shuffled_before_is_no_fault_and_hides_no_drift():
+    ids = mixed_ids(random.Random(3), cut_at(0.5, "code", 0.0))
+    in_order = ids.assign(sample=range(len(ids)))  # places in the file, read one after the other
+    found = {f.cause: f for f in find_sampling_faults({"sample_ids": in_order})}
+    assert found["small_shuffle_buffer"].severity == "info"
+    assert found["data_mix_shift"].severity != "info"
+
+
 def test_a_switch_of_the_planned_mix_is_told():
     switched = mix([(0, "web", 0.6), (0, "code", 0.4), (500, "web", 0.2), (500, "code", 0.8)])
     found = find_mix_switch(switched)[0]

@@ -14,6 +14,7 @@ import pandas as pd
 ADVANCE_QUANTILE = 0.999  # a few samples out of place (a second source, a resumed run) must not look like a buffer
 WINDOW_SHARE = 0.1  # of the distinct samples: a repeat within it is close
 FULL_TRAVEL = 1 / 3  # mean |place - turn| of a complete shuffle, as a share of n
+PARTS = 3  # of a training, to tell a mix that changes from batches that are not mixed
 
 
 def shuffle_summary(sample_ids: pd.DataFrame) -> pd.DataFrame:
@@ -67,10 +68,13 @@ def shuffle_path(sample_ids: pd.DataFrame, *, most: int = 2000) -> pd.DataFrame:
 def subset_clustering(sample_ids: pd.DataFrame) -> pd.DataFrame:
     """Whether batches hold one subset where they should hold a mixture.
 
+    A mix that changes during the training is not a matter of shuffling: the training is judged in `PARTS` parts, and
+    the best mixed one counts.
+
     Returns:
-        One row per rank_id: batches, same_share (pairs within a batch that share their subset), expected_share (such
-        pairs in all), excess_share ((same - expected) / (1 - expected): 0 for mixed batches, 1 for batches of one
-        subset each). Ranks without subsets, or with one only, are left out.
+        One row per rank_id: batches, same_share (pairs within a batch that share their subset, in the part where there
+        are fewest), expected_share (such pairs in all), excess_share ((same - expected) / (1 - expected): 0 for mixed
+        batches, 1 for batches of one subset each). Ranks without subsets, or with one only, are left out.
     """
     rows = []
     for rank, part in sample_ids.dropna(subset=["subset"]).groupby("rank_id"):
@@ -79,11 +83,18 @@ def subset_clustering(sample_ids: pd.DataFrame) -> pd.DataFrame:
         pairs = float((sizes * (sizes - 1)).sum())
         if counts.shape[1] < 2 or pairs == 0:
             continue
-        same = float((counts * (counts - 1)).sum()) / pairs
+        same = min(_same_share(piece) for piece in np.array_split(counts, min(PARTS, len(counts))))
         totals = counts.sum(axis=0)
         expected = float((totals * (totals - 1)).sum() / (totals.sum() * (totals.sum() - 1)))
         rows.append([rank, len(counts), same, expected, (same - expected) / (1 - expected)])
     return pd.DataFrame(rows, columns=["rank_id", "batches", "same_share", "expected_share", "excess_share"])
+
+
+def _same_share(counts: npt.NDArray[np.float64]) -> float:
+    """Pairs of one subset among the pairs within batches; 1 where no batch has a pair."""
+    sizes = counts.sum(axis=1)
+    pairs = float((sizes * (sizes - 1)).sum())
+    return float((counts * (counts - 1)).sum()) / pairs if pairs else 1.0
 
 
 def close_repeats(sample_ids: pd.DataFrame, *, window_share: float = WINDOW_SHARE) -> pd.DataFrame:

@@ -52,6 +52,9 @@ def find_sampling_faults(tables: Tables) -> list[Finding]:
 def find_small_shuffle_buffer(sample_ids: pd.DataFrame) -> list[Finding]:
     """Neighbours of the data set that stay together in training.
 
+    Where samples are read in their order and batches yet mix the recorded subsets as chance would, they were shuffled
+    before they were written: that is told as info only.
+
     Args:
         sample_ids: table `sample_ids`.
     """
@@ -63,13 +66,16 @@ def find_small_shuffle_buffer(sample_ids: pd.DataFrame) -> list[Finding]:
     excess = float(clustering["excess_share"].median()) if len(clustering) else float("nan")
     buffer, samples = (float(summary[c].median()) for c in ("buffer_estimate", "samples"))
     clustered = excess >= CLUSTERED_WARNING
+    mixed = (
+        len(clustering) > 0 and not clustered and round(buffer) <= 1
+    )  # read in order: shuffled before it was written
     together = f"; {excess:.0%} of what could be mixed in a batch is not" if clustered else ""
     return [
         Finding(
             cause="small_shuffle_buffer",
             playbook="T6",
-            severity=_severity(excess, CLUSTERED_CRITICAL),
-            confidence="high" if clustered else "medium",
+            severity="info" if mixed else _severity(excess, CLUSTERED_CRITICAL),
+            confidence="high" if clustered else "low" if mixed else "medium",
             title=_buffer_words(buffer, samples) + together + ".",
             fix="Shuffle over the whole data set: MindDataset(shuffle=True) with an index, or shuffle the samples once "
             "before writing them, and raise shuffle(buffer_size).",
