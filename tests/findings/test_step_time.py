@@ -159,3 +159,11 @@ def test_an_unsynchronised_slow_rank():
     ranks[3]["time_ns"] = BASE_NS + (ranks[3]["step_us"].cumsum() * 1000).astype("int64")
     found = find_slow_rank(pd.concat(ranks))[0]
     assert (found.culprit.rank, found.confidence) == (3, "medium")
+
+
+def test_a_rank_recorded_for_a_while_is_compared_over_that_while():
+    """All steps grow slower after step 40, from where on rank 1 is not recorded: rank 0 is not the slow one."""
+    ranks = [made_steps(200, rank_id=r) for r in range(2)]
+    for rank in ranks:
+        rank.loc[40:, "callbacks_us"] += 50_000
+    assert find_slow_rank(pd.concat([ranks[0], ranks[1].head(40)])) == []

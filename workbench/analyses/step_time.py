@@ -204,8 +204,15 @@ def throughput(training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_STEPS
     return pd.concat([per_rank, job[columns]], ignore_index=True)
 
 
-def rank_step_times(training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_STEPS) -> pd.DataFrame:
+def rank_step_times(
+    training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_STEPS, common_steps: bool = False
+) -> pd.DataFrame:
     """How long each rank's own work took, against the other ranks: who is late, and not who waits.
+
+    Args:
+        training_steps: table `training_steps`.
+        warmup_steps: first steps of each rank to leave out.
+        common_steps: take the steps that all ranks recorded only, so that ranks are compared over the same time.
 
     Returns:
         One row per rank_id: steps, run_us, data_wait_us, callbacks_us, step_us and wall_us (medians of steady steps),
@@ -215,6 +222,9 @@ def rank_step_times(training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_
     timed = timed_steps(training_steps, warmup_steps=warmup_steps)
     elapsed_us = timed.groupby("rank_id")["time_ns"].diff().astype("float64") / 1e3
     steady = timed.assign(elapsed_us=elapsed_us)[timed["excluded"] == ""]
+    if common_steps:
+        recorded = steady.groupby("step")["rank_id"].transform("nunique")
+        steady = steady[recorded == steady["rank_id"].nunique()]
     behind = steady["step_us"] - steady.groupby("step")["step_us"].transform("median")
     grouped = steady.assign(excess_us=behind).groupby("rank_id")
     medians = grouped[

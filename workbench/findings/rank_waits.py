@@ -48,7 +48,7 @@ def find_slow_rank(training_steps: pd.DataFrame) -> list[Finding]:
     batch, or its callbacks take long. Where neither differs, the step time decides only between ranks that are not
     synchronised: the time from step to step differs, too. Else no rank is named.
     """
-    ranks = rank_step_times(training_steps)
+    ranks = rank_step_times(training_steps, common_steps=True)
     ranks = ranks[ranks["steps"] >= LATE_STEPS_LEAST]
     if len(ranks) < 2:
         return []
