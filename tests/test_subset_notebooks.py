@@ -21,7 +21,7 @@ def test_the_playbook_names_the_starved_subset(tmp_path):
     verdict = shown["wb.diagnose(run)"][0]["text/plain"]
     assert "Subset arithmetic got worse" in verdict
     assert "when the sampling mix changed: arithmetic went from" in verdict
-    assert sum("image/svg+xml" in d for outputs in shown.values() for d in outputs) == 3
+    assert sum("image/svg+xml" in d for outputs in shown.values() for d in outputs) == 4  # one of them the proof
 
 
 def test_the_explorer_recommends_a_checkpoint(tmp_path):
