@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/workbench rehearse
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check workbench tests benchmarks
