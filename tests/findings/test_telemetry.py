@@ -5,7 +5,7 @@ import pandas as pd
 
 import workbench as wb
 from tests.analyses.test_telemetry import CLOCKS, made
-from tests.made_run import made_steps, write_run
+from tests.made_run import BASE_NS, made_steps, write_run
 from workbench.findings.finding import Culprit, Finding, Steps
 from workbench.findings.telemetry import telemetry_evidence, with_physical_reasons
 
@@ -54,7 +54,9 @@ def test_a_finding_on_a_range_of_steps_takes_the_samples_of_those_steps():
 
 def test_a_diagnosis_joins_them(tmp_path):
     steps = pd.concat([made_steps(80, rank_id=r) for r in range(4)])
-    steps.loc[steps["rank_id"] == 3, "step_us"] *= 1.3
+    slow = steps["rank_id"] == 3
+    steps.loc[slow, "step_us"] *= 1.3
+    steps.loc[slow, "time_ns"] = BASE_NS + (steps.loc[slow, "step_us"].cumsum() * 1000).astype("int64")  # nobody waits
     run = write_run(tmp_path / "run", steps)
     (run / "telemetry").mkdir()
     records = made(CLOCKS)[["host", "rank_id", "time_ns", "metric", "value"]].to_dict("records")
