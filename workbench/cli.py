@@ -20,7 +20,7 @@ from workbench.commands import (
     rehearsing,
     reporting,
 )
-from workbench.commands.command import Command
+from workbench.commands.command import Command, add_commands
 from workbench.errors import WorkbenchError
 
 # a module of workbench.commands with COMMANDS is named here
@@ -40,16 +40,7 @@ def build_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentPar
     )
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in commands:
-        sub = subparsers.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.summary[0].upper() + command.summary[1:] + ".",
-            epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(sub)
-        sub.set_defaults(run_command=command.run)
+    add_commands(subparsers, commands, run_as="run_command")
     return parser
 
 

@@ -8,23 +8,15 @@ from __future__ import annotations
 import argparse
 
 from workbench.commands import data_convert, data_health, data_profile, data_tune
-from workbench.commands.command import Command
+from workbench.commands.command import Command, add_commands
 
 MODULES = (data_profile, data_tune, data_convert, data_health)
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
     subparsers = parser.add_subparsers(dest="data_command", metavar="WHAT", required=True)
-    for command in (command for module in MODULES for command in module.SUBCOMMANDS):
-        sub = subparsers.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.summary[0].upper() + command.summary[1:] + ".",
-            epilog="examples:\n" + "\n".join(f"  {line}" for line in command.examples),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(sub)
-        sub.set_defaults(run_data_command=command.run)
+    commands = (command for module in MODULES for command in module.SUBCOMMANDS)
+    add_commands(subparsers, commands, run_as="run_data_command")
 
 
 def run_data(arguments: argparse.Namespace) -> int:
