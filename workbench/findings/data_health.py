@@ -6,7 +6,7 @@ import pandas as pd
 
 from workbench.analyses.data_health import drop_counts, subset_health
 from workbench.analyses.lengths import ALL, truncation
-from workbench.findings.finding import Culprit, Evidence, Finding, Severity
+from workbench.findings.finding import Culprit, Evidence, Finding, warning_or_critical
 from workbench.findings.rule import Rule
 
 REPEATED_BYTES_WARNING = 0.02  # of the text; public web corpora hold 3 to 14 % near duplicates before cleaning
@@ -50,7 +50,7 @@ def _repeated(name: str, health: pd.DataFrame, samples: pd.DataFrame) -> list[Fi
         Finding(
             cause="duplicate_data",
             playbook="T6",
-            severity=_severity(share, REPEATED_BYTES_CRITICAL),
+            severity=warning_or_critical(share, REPEATED_BYTES_CRITICAL),
             confidence="high",
             title=f"{share:.1%} of the text of {name} repeats an earlier sample ({whole['near_share']:.1%} of the "
             f"samples, {whole['exact_share']:.1%} exactly)" + (f"; most in {subset}." if subset else "."),
@@ -78,7 +78,7 @@ def _empty(name: str, health: pd.DataFrame) -> list[Finding]:
         Finding(
             cause="empty_data",
             playbook="T6",
-            severity=_severity(share, EMPTY_CRITICAL),
+            severity=warning_or_critical(share, EMPTY_CRITICAL),
             confidence="high",
             title=f"{share:.1%} of the samples of {name} are empty"
             + (f"; most in {subset} ({_of(health, subset, 'empty_share'):.1%})." if subset else "."),
@@ -101,7 +101,7 @@ def _dropped(name: str, samples: pd.DataFrame) -> list[Finding]:
         Finding(
             cause="dropped_samples",
             playbook="T6",
-            severity=_severity(share, DROPPED_CRITICAL),
+            severity=warning_or_critical(share, DROPPED_CRITICAL),
             confidence="high",
             title=f"{share:.1%} of the samples of {name} cannot be used; most: {first['reason']} "
             f"({int(first['samples'])}, the first at {first['first_file']}, {int(first['first_place'])}).",
@@ -130,7 +130,7 @@ def _truncated(name: str, samples: pd.DataFrame) -> list[Finding]:
         Finding(
             cause="truncated_samples",
             playbook="T6",
-            severity=_severity(whole["lost_share"], LOST_TOKENS_CRITICAL),
+            severity=warning_or_critical(whole["lost_share"], LOST_TOKENS_CRITICAL),
             confidence="high",
             title=f"A training length of {limit:,.0f} tokens cuts {whole['long_share']:.1%} of the samples of {name} "
             f"and {whole['lost_share']:.1%} of the tokens"
@@ -180,10 +180,6 @@ def _coverage(name: str, health: pd.DataFrame) -> list[Finding]:
             )
         )  # fmt: skip
     return found
-
-
-def _severity(share: float, critical: float) -> Severity:
-    return "critical" if share >= critical else "warning"
 
 
 def _worst(health: pd.DataFrame, column: str, *, at_least: float) -> str | None:

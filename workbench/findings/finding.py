@@ -80,6 +80,11 @@ class Finding:
         return asdict(self)
 
 
+def warning_or_critical(share: float, critical_share: float) -> Severity:
+    """Severity of what is a fault in any case: critical from `critical_share` on."""
+    return "critical" if share >= critical_share else "warning"
+
+
 CAUSES: dict[str, str] = {
     # training quality
     "lr_schedule_error": "the learning rate does not follow the plan",

@@ -16,7 +16,7 @@ from workbench.analyses.sampling_mix import (
 )
 from workbench.analyses.shuffle import close_repeats, shuffle_summary, subset_clustering
 from workbench.analyses.subset_causes import mix_changes
-from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
+from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps, warning_or_critical
 from workbench.findings.rule import Rule, Tables
 
 BUFFER_SHARE_WARNING = 0.10  # of the samples of an epoch
@@ -74,7 +74,7 @@ def find_small_shuffle_buffer(sample_ids: pd.DataFrame) -> list[Finding]:
         Finding(
             cause="small_shuffle_buffer",
             playbook="T6",
-            severity="info" if mixed else _severity(excess, CLUSTERED_CRITICAL),
+            severity="info" if mixed else warning_or_critical(excess, CLUSTERED_CRITICAL),
             confidence="high" if clustered else "low" if mixed else "medium",
             title=_buffer_words(buffer, samples) + together + ".",
             fix="Shuffle over the whole data set: MindDataset(shuffle=True) with an index, or shuffle the samples once "
@@ -266,10 +266,6 @@ def _buffer_words(buffer: float, samples: float) -> str:
     if buffer < 2:
         return f"The {samples:,.0f} samples of an epoch are not shuffled at all"
     return f"The samples are shuffled within a buffer of about {buffer:,.0f} of {samples:,.0f}"
-
-
-def _severity(excess: float, critical: float) -> Severity:
-    return "critical" if excess >= critical else "warning"
 
 
 def _all_steps(sample_ids: pd.DataFrame) -> Steps:
