@@ -77,6 +77,22 @@ def test_what_is_no_rate_that_is_too_high():
     assert find_lr_too_high(steps(20)) == []
 
 
+def test_parameters_that_outgrow_their_first_values_though_the_loss_falls():
+    step, loss, norm = healthy()
+    rates = 0.2 * np.minimum(step / 24, 1)
+    weights = np.where(step % 50 == 1, 13.0 * np.exp(2 * np.clip((step - 1) / 50, 0, 1)), np.nan)  # 13 to 96
+    (found,) = find_lr_too_high(steps(loss=loss, gradient_norm=norm, learning_rate=rates, parameter_norm=weights))
+    assert (found.cause, found.severity, found.sub_cause) == ("lr_too_high", "warning", "parameters_outgrow")
+    assert (found.steps.first, found.steps.last) == (1, 51)
+    assert found.evidence[1].value == pytest.approx(13 * np.exp(2))
+    slow = np.where(step % 50 == 1, 13.0 * (1 + step / 100), np.nan)  # doubled after 100 steps, 3.4 times at the end
+    assert find_lr_too_high(steps(loss=loss, gradient_norm=norm, learning_rate=rates, parameter_norm=slow)) == []
+    resumed = steps(loss=loss, gradient_norm=norm, learning_rate=rates, parameter_norm=weights)
+    assert find_lr_too_high(resumed.assign(step=resumed["step"] + 500)) == []
+    zeros = np.where(step % 50 == 1, np.where(step == 1, 0.0, 5.0), np.nan)  # adapters begin at nothing
+    assert find_lr_too_high(steps(loss=loss, gradient_norm=norm, learning_rate=rates, parameter_norm=zeros)) == []
+
+
 def odd(at, *, seed=0, width=2, heals=True, norm_times=12.0):
     step, loss, norm = healthy(seed=seed)
     for place in at:

@@ -27,6 +27,8 @@ RESTART_DROP = 0.5
 RESTART_STEPS = 5
 CLIP_SETTINGS = ("clip_norm", "max_grad_norm", "clip_grad", "gradient_clip", "grad_clip", "gradient_clip_val",
                  "gradient_clipping", "clip_gradient", "use_clip_grad")  # fmt: skip
+GROWTH_RATIO = 3.0  # a rate of 1e-3 moves weights of 0.02 by a hundredth of that in a step, and not always the same way
+GROWTH_STEPS = 100
 OFF = frozenset({"none", "null", "0", "0.0", "false", "inf", "off", ""})
 VOCABULARY = ("vocabulary_size", "vocab_size", "padded_vocab_size")
 COUNTS = ("accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation", "micro_batch_num",
@@ -123,6 +125,45 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
     if len(behind) < max(window, len(loss) // 10) or not (behind[len(behind) // 4 :] > least).all():
         return None
     return _diverged(job, int(step[best]), at_start=False, best=float(level[best]), after=float(np.median(behind)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterGrowth:
+    """Parameters that outgrow what they began with.
+
+    Attributes:
+        first_step, last_step: where the norms were recorded; norm_before, norm_after: L2 norm of all parameters.
+        peak_rate: highest learning rate up to there, NaN if unknown; warmup_steps: steps until its peak, 0 if unknown.
+    """
+
+    first_step: int
+    last_step: int
+    norm_before: float
+    norm_after: float
+    peak_rate: float
+    warmup_steps: int
+
+
+def parameter_growth(job: pd.DataFrame) -> ParameterGrowth | None:
+    """The norm of the parameters became `GROWTH_RATIO` times its first value within `GROWTH_STEPS` steps of a start.
+
+    None where it did not, where the training does not begin at its first step, or where fewer than two norms are known.
+    """
+    known = job[job["parameter_norm"].notna() & (job["parameter_norm"] > 0)]
+    if len(known) < 2 or int(job["step"].iloc[0]) > 1:
+        return None
+    first = known.iloc[0]
+    near = known[known["step"] <= job["step"].iloc[0] + GROWTH_STEPS]
+    grown = near[near["parameter_norm"] >= GROWTH_RATIO * first["parameter_norm"]]
+    if grown.empty:
+        return None
+    last = grown.iloc[0]
+    rates = job.loc[job["step"] <= last["step"], "learning_rate"].dropna()
+    return ParameterGrowth(
+        first_step=int(first["step"]), last_step=int(last["step"]), norm_before=float(first["parameter_norm"]),
+        norm_after=float(last["parameter_norm"]), peak_rate=float(rates.max()) if len(rates) else math.nan,
+        warmup_steps=warmup_end(job) - int(job["step"].iloc[0]) if len(rates) else 0,
+    )  # fmt: skip
 
 
 def restarts(job: pd.DataFrame, events: pd.DataFrame | None = None) -> list[tuple[int, bool, bool]]:

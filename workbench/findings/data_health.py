@@ -11,7 +11,8 @@ from workbench.findings.rule import Rule
 
 REPEATED_BYTES_WARNING = 0.02  # of the text; public web corpora hold 3 to 14 % near duplicates before cleaning
 REPEATED_BYTES_CRITICAL = 0.20
-EMPTY_WARNING = 0.001  # of the samples: they cost a row of a batch each and teach nothing
+EMPTY_TOLD = 0.001  # of the samples: text cut into short windows holds a few that are white space
+EMPTY_WARNING = 0.005  # they cost a row of a batch each and teach nothing
 EMPTY_CRITICAL = 0.05
 LOST_TOKENS_WARNING = 0.01  # of all tokens
 LOST_TOKENS_CRITICAL = 0.20
@@ -71,14 +72,14 @@ def _repeated(name: str, health: pd.DataFrame, samples: pd.DataFrame) -> list[Fi
 def _empty(name: str, health: pd.DataFrame) -> list[Finding]:
     whole = health.iloc[0]
     share = whole["empty_share"]
-    if not share >= EMPTY_WARNING:
+    if not share >= EMPTY_TOLD:
         return []
     subset = _worst(health, "empty_share", at_least=share)
     return [
         Finding(
             cause="empty_data",
             playbook="T6",
-            severity=warning_or_critical(share, EMPTY_CRITICAL),
+            severity=warning_or_critical(share, EMPTY_CRITICAL) if share >= EMPTY_WARNING else "info",
             confidence="high",
             title=f"{share:.1%} of the samples of {name} are empty"
             + (f"; most in {subset} ({_of(health, subset, 'empty_share'):.1%})." if subset else "."),

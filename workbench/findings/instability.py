@@ -10,11 +10,13 @@ from workbench.analyses.instability import (
     NORM_JUMP,
     SHORT_WARMUP,
     Divergence,
+    ParameterGrowth,
     clips_gradients,
     counts_near,
     divergence,
     loss_episodes,
     loss_factor,
+    parameter_growth,
     restarts,
 )
 from workbench.analyses.training import job_steps, level_at
@@ -31,18 +33,19 @@ NATS = "nats per token"
 
 
 def find_lr_too_high(training_steps: pd.DataFrame) -> list[Finding]:
-    """One finding if the loss turns upwards for good, or rises above its first value at once.
+    """One finding if the loss turns upwards for good, rises above its first value at once, or the parameters outgrow.
 
     The rate has to be near its peak. Where the gradient norm is recorded and does not grow, the data may have changed:
-    nothing is said.
+    nothing is said. A loss that finds its way all the same is no proof of a good rate: parameters that outgrow their
+    first values within some steps tell, too.
     """
-    found = divergence(job_steps(training_steps))
-    if found is None or (found.rate < 0.1 * found.peak_rate and not found.at_start):
-        return []
-    grows = found.norm_after > NORM_GROWS * found.norm_before
-    if not found.at_start and math.isfinite(found.norm_after) and not grows:
-        return []
-    return [_too_high(found, grows)]
+    job = job_steps(training_steps)
+    found, outgrown = divergence(job), parameter_growth(job)
+    if found is not None and (found.rate >= 0.1 * found.peak_rate or found.at_start):
+        grows = found.norm_after > NORM_GROWS * found.norm_before
+        if found.at_start or grows or not math.isfinite(found.norm_after):
+            return [_too_high(found, grows)]
+    return [_outgrown(outgrown)] if outgrown else []
 
 
 def _too_high(found: Divergence, grows: bool) -> Finding:
@@ -72,6 +75,34 @@ def _too_high(found: Divergence, grows: bool) -> Finding:
             Evidence(fact="gradient norm after", value=found.norm_after, unit="L2 norm", table="training_steps"),
         ),
     )
+
+
+def _outgrown(found: ParameterGrowth) -> Finding:
+    short = found.warmup_steps < SHORT_WARMUP
+    ratio = found.norm_after / found.norm_before
+    fix = "Warm the learning rate up over some hundred steps" if short else "Lower the peak learning rate by 3 to 10"
+    return Finding(
+        cause="lr_too_high",
+        sub_cause="warmup_too_short" if short else "parameters_outgrow",
+        playbook="T1",
+        severity="warning",
+        confidence="medium",
+        title=f"From step {found.first_step} to {found.last_step} the norm of the parameters grows {ratio:.1f} times, "
+        f"{found.norm_before:.3g} to {found.norm_after:.3g}, at a learning rate of up to {found.peak_rate:.3g}: the "
+        "first values are overwritten, not trained.",
+        fix=f"{fix}, or start lower; compare the loss of a short run at a third of the rate. Weight decay holds the "
+        "norm down, but does not mend a rate that is too high.",
+        source="growth of the parameter norm after the start; thresholds ours",
+        steps=Steps(first=found.first_step, last=found.last_step),
+        evidence=(
+            Evidence(fact="norm of the parameters before", value=found.norm_before, unit="L2 norm",
+                     table="training_steps", where=f"step {found.first_step}"),
+            Evidence(fact="norm of the parameters after", value=found.norm_after, unit="L2 norm",
+                     table="training_steps", where=f"step {found.last_step}"),
+            Evidence(fact="peak learning rate", value=found.peak_rate, table="training_steps"),
+            Evidence(fact="steps of warm-up", value=found.warmup_steps, table="training_steps"),
+        ),
+    )  # fmt: skip
 
 
 def find_odd_batches(training_steps: pd.DataFrame, settings: pd.DataFrame | None = None) -> list[Finding]:
