@@ -25,25 +25,8 @@ from tqdm.auto import tqdm
 
 from workbench.files import RunFiles
 from workbench.findings.diagnosis import diagnose
-from workbench.findings.finding import Finding
-from workbench.probes.lab import FAULTS, HEALTHY, Planned, planned, run_lab
-
-
-def is_right(fault: str, plan: Planned, first: Finding | None) -> bool:
-    """Whether the first cause is the fault, at its place and onset."""
-    if fault in HEALTHY or first is None:
-        return fault in HEALTHY and first is None
-    kind = FAULTS[fault]
-    return first.cause == kind.cause and _at_place(plan, first) and _at_onset(plan, first, kind.onset_tolerance)
-
-
-def _at_place(plan: Planned, first: Finding) -> bool:
-    return plan.rank in (None, first.culprit.rank) and plan.subset in (None, first.culprit.subset)
-
-
-def _at_onset(plan: Planned, first: Finding, tolerance: int) -> bool:
-    seen = first.steps.first if first.steps.list is None else first.steps.list[0]
-    return plan.onset is None or (seen is not None and abs(seen - plan.onset) <= tolerance)
+from workbench.findings.lab_truth import compared, first_alarm
+from workbench.probes.lab import FAULTS, HEALTHY, planned, run_lab
 
 
 def has_ended(folder: Path) -> bool:
@@ -57,17 +40,17 @@ def trained(fault: str, seed: int, folder: Path) -> dict[str, Any]:
     plan, seconds = planned(fault, seed), float("nan")
     if not has_ended(folder):
         start = time.perf_counter()
-        run_lab(folder, fault, seed=seed)
+        run_lab(folder, fault, seed=seed, show_progress=False)
         seconds = time.perf_counter() - start
     causes = [f for f in diagnose(folder).causes if f.severity != "info"]
-    first = causes[0] if causes else None
+    first = first_alarm(causes)
     return {
         "fault": fault if fault in FAULTS else "healthy",
         "variant": fault,
         "seed": seed,
         "first": first.cause if first else "healthy",
         "others": ", ".join(f.cause for f in causes[1:]),
-        "right": is_right(fault, plan, first),
+        "right": bool(compared(fault, plan, causes)["agrees"].all()),
         "onset": plan.onset,
         "seen": first.steps.first if first else None,
         "train_seconds": round(seconds, 1),

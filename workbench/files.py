@@ -22,6 +22,11 @@ def share_dir() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[1]
 
 
+def count_lines(path: Path) -> int:
+    """Whole lines of a file; 0 where there is none."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 @dataclass(frozen=True)
 class RunFiles:
     """Where everything of one run lies. Nothing is made on disk by naming it."""

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from workbench.alert_delivery import AlertRecord
 from workbench.errors import MissingExtraError, UnknownParameterError, WorkbenchError
-from workbench.files import RunFiles
+from workbench.files import RunFiles, count_lines
 from workbench.findings.diagnosis import Diagnosis, diagnose
 from workbench.processes import die_with_parent
 from workbench.reporting.alerts import send_test_alert
@@ -134,7 +134,7 @@ def _progress(run_dir: Path, steps: int) -> Iterator[Callable[[str], None]]:
 
         def follow() -> None:
             while not done.wait(POLL_S):
-                bar.update(_steps_done(run_dir) - bar.n)
+                bar.update(count_lines(RunFiles(run_dir).metrics(0)) - bar.n)
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
@@ -143,13 +143,8 @@ def _progress(run_dir: Path, steps: int) -> Iterator[Callable[[str], None]]:
         finally:
             done.set()
             thread.join()
-            bar.update(_steps_done(run_dir) - bar.n)
+            bar.update(count_lines(RunFiles(run_dir).metrics(0)) - bar.n)
 
 
 def _interval_s() -> float:
     return POLL_S if sys.stderr.isatty() else LOG_EVERY_S
-
-
-def _steps_done(run_dir: Path) -> int:
-    path = RunFiles(run_dir).metrics(0)
-    return path.read_bytes().count(b"\n") if path.exists() else 0

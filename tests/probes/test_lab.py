@@ -1,14 +1,20 @@
 """The fault lab: what it plans, and that a run of it tells nothing of the fault but what happened."""
 
 import json
+from pathlib import Path
 
+import nbformat
+import papermill
 import pytest
 
 from workbench.errors import UnknownParameterError
 from workbench.findings.diagnosis import diagnose
-from workbench.findings.finding import CAUSES
+from workbench.findings.finding import CAUSES, Culprit, Finding, Steps
+from workbench.findings.lab_truth import compared, faults
 from workbench.probes.lab import FAULTS, HEALTHY, planned, run_lab
 from workbench.probes.lab_training import recorded_config
+
+EXPLORE = Path(__file__).parents[2] / "notebooks" / "explore"
 
 
 @pytest.mark.parametrize("name", [*FAULTS, *HEALTHY])
@@ -55,3 +61,53 @@ def test_a_real_fault_and_its_diagnosis(tmp_path):
     first = diagnose(tmp_path / "run").causes[0]
     assert first.cause == "lr_schedule_error"
     assert abs(first.steps.first - plan.onset) <= FAULTS["schedule_runs_out"].onset_tolerance
+
+
+def finding(cause, severity="warning", *, first=None, listed=None, **culprit):
+    steps = Steps(first=first, list=listed)
+    return Finding(cause=cause, severity=severity, confidence="high", title="", fix="", playbook="T1", source="",
+                   steps=steps, culprit=Culprit(**culprit))  # fmt: skip
+
+
+def agreed(fault, plan, *findings):
+    return dict(compared(fault, plan, findings).set_index("what")["agrees"])
+
+
+def test_a_diagnosis_is_compared_by_cause_place_and_onset():
+    plan = planned("schedule_runs_out", 1)  # from step 80 on, within 10 steps
+    assert plan.onset == 80
+    assert agreed("schedule_runs_out", plan, finding("lr_schedule_error", first=90)) == {
+        "cause": True, "first step": True
+    }  # fmt: skip
+    assert agreed("schedule_runs_out", plan, finding("lr_schedule_error", first=91)) == {
+        "cause": True,
+        "first step": False,
+    }
+    assert agreed("schedule_runs_out", plan, finding("bad_batch", first=80)) == {"cause": False, "first step": True}
+    assert agreed("schedule_runs_out", plan, finding("lr_schedule_error", "info", first=80)) == {"cause": False}
+    late = finding("slow_rank", rank=0)
+    slow = planned("slow_rank", 1)
+    assert agreed("slow_rank", slow, late) == {"cause": True, "rank": slow.rank == 0}
+
+
+def test_a_healthy_training_agrees_with_silence_alone():
+    plan = planned("plain", 1)
+    assert agreed("plain", plan, finding("stall_steps", "info")) == {"cause": True}
+    assert agreed("plain", plan, finding("stall_steps")) == {"cause": False}
+
+
+def test_the_list_of_faults_names_all():
+    assert set(faults().index) == {*FAULTS, *HEALTHY}
+
+
+@pytest.mark.mindspore
+@pytest.mark.slow
+def test_the_notebook_trains_and_finds_the_fault(tmp_path):
+    done = papermill.execute_notebook(
+        str(EXPLORE / "fault_lab.ipynb"), str(tmp_path / "out.ipynb"), cwd=str(EXPLORE), progress_bar=False,
+        parameters={"fault": "bad_batch", "seed": 4, "folder": str(tmp_path / "runs")},
+    )  # fmt: skip
+    code = [c for c in nbformat.from_dict(done).cells if c.cell_type == "code"]
+    assert "bad_batch" in code[-2].outputs[0].data["text/plain"]
+    assert "False" not in code[-1].outputs[0].data["text/plain"]
+    assert sum("image/svg+xml" in o.get("data", {}) for c in code for o in c.outputs) == 4

@@ -10,25 +10,26 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import mindspore as ms
+from tqdm.auto import tqdm
 
 from workbench.errors import TrainingFailedError, UnknownParameterError
-from workbench.files import RunFiles
+from workbench.files import RunFiles, count_lines
 from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
 from workbench.probes.lab_training import train
+from workbench.processes import run_child
 
 __all__ = ["FAULTS", "HEALTHY", "Planned", "main", "planned", "run_lab"]
 
-TIMEOUT_SECONDS = 600
 
-
-def run_lab(run_dir: Path, fault: str, *, seed: int = 1) -> Planned:
+def run_lab(run_dir: Path, fault: str, *, seed: int = 1, show_progress: bool = True) -> Planned:
     """Train in a process of its own (several with msrun where the fault needs them), recorded into `run_dir`.
+
+    An interruption ends the training, too.
 
     Returns:
         What was planned: the truth that a diagnosis of the run is compared with.
@@ -46,12 +47,12 @@ def run_lab(run_dir: Path, fault: str, *, seed: int = 1) -> Planned:
     if ranks > 1:
         command = [*_msrun(ranks, RunFiles(run_dir.absolute()).cache / "msrun"), __file__, *words]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # msrun starts `python`
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env={**os.environ, "PATH": path}
-    )
-    if done.returncode:
+    steps = RunFiles(run_dir).metrics(0)
+    with tqdm(total=plan.training.steps, desc=fault, unit="step", disable=not show_progress) as bar:
+        done = run_child(command, tick=lambda: bar.update(count_lines(steps) - bar.n), environment={"PATH": path})
+    if done.status:
         raise TrainingFailedError(
-            f"The training of {fault!r} ended with status {done.returncode}: {done.stderr.strip()[-600:]}",
+            f"The training of {fault!r} failed: {done.reason}",
             fix="run `" + " ".join(["python -m workbench.probes.lab", *words]) + "` and read its output",
         )
     return plan
