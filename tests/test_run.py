@@ -168,3 +168,10 @@ def test_an_open_run_survives_a_change_of_folder(recorded, monkeypatch, tmp_path
     monkeypatch.chdir("/")
     assert len(run.table("training_steps")) == 6
     assert len(run.sql("SELECT * FROM training_steps")) == 6
+
+
+def test_a_csv_that_nothing_knows_points_to_the_list_of_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("foo,bar\n1,2\n")
+    with pytest.raises(UnknownContentError) as raised:
+        wb.open_run(tmp_path, quiet=True)
+    assert "docs/csv_columns.md" in raised.value.fix

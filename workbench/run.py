@@ -80,9 +80,11 @@ def _nothing_known(root: Path, discovery: Discovery) -> UnknownContentError:
     seen = discovery.unknown
     what = f"{len(seen)} file(s), such as {', '.join(_shown(root, p) for p in seen[:3])}" if seen else "no file"
     notes = "".join(f"\n{note}" for note in discovery.notes)
+    tables = any(p.suffix.lower() in (".csv", ".tsv") for p in seen)
     return UnknownContentError(
         f"{root} holds nothing that a reader knows: {what}.{notes}",
-        fix="give a run directory, a profile directory (*_ascend_ms, profiler/), or a folder of training logs",
+        fix="give a run directory, a profile directory (*_ascend_ms, profiler/), or a folder of training logs"
+        + ("; CSV files are known by their columns (step, loss, ...): docs/csv_columns.md lists all names" * tables),
     )
 
 

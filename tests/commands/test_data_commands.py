@@ -59,3 +59,15 @@ def test_convert_says_what_became_of_the_samples(tmp_path, capsys):
     assert main(words) == 0
     assert main([*words[:4], "--field", "text:words"]) == 2
     assert "no kind of field" in capsys.readouterr().err
+
+
+def test_converting_names_what_it_cannot_use(tmp_path, capsys):
+    source = tmp_path / "corpus"
+    source.mkdir()
+    (source / "good.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (source / "model.bin").write_bytes(bytes(range(256)))
+    assert main(["data", "convert", str(source), str(tmp_path / "out")]) == 0
+    assert "left out: 1 file(s) of other kinds, such as model.bin" in capsys.readouterr().out
+    (tmp_path / "bad.jsonl").write_text("no object\n")
+    assert main(["data", "convert", str(tmp_path / "bad.jsonl"), str(tmp_path / "other")]) == 2
+    assert "bad.jsonl can be used: bad.jsonl, 1: " in capsys.readouterr().err

@@ -42,6 +42,15 @@ def test_a_healthy_run_has_no_cause(healthy):
     assert "healthy" in found._repr_html_()
 
 
+def test_what_is_not_recorded_is_said_beside_healthy(tmp_path):
+    steps = made_steps(200)
+    steps = steps.drop(columns=["loss", "loss_finite", "gradient_norm"], errors="ignore")
+    steps.loc[::4, "step_us"] = 0.0
+    found = diagnose(write_run(tmp_path / "blind", steps))
+    assert found.causes == ()
+    assert "Not recorded, so not judged: loss, gradient norm, 50 step times of zero or less." in repr(found)
+
+
 def test_a_faulty_run_is_ranked_and_shown(faulty):
     found = diagnose(faulty)
     assert [f.cause for f in found.causes] == ["loss_not_finite", "data_starved", "subset_regression"]

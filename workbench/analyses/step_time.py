@@ -33,6 +33,7 @@ def timed_steps(training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_STEP
         MissingColumnsError: `training_steps` lacks a column.
     """
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"], ignore_index=True)
+    steps["step_us"] = steps["step_us"].where(steps["step_us"] > 0)  # no step takes no time: it was not measured
     compiled = steps["compiled"].fillna(False).astype(bool)
     excluded = np.select(
         [steps["step_us"].isna(), compiled, steps.groupby("rank_id").cumcount() < warmup_steps],

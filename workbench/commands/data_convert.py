@@ -7,6 +7,8 @@ from pathlib import Path
 
 from workbench.commands.command import Command
 
+NAMED = 3
+
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, help="JSON, JSON Lines, CSV or text file (also .gz), or a folder of them")
@@ -25,6 +27,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
     """Convert, or go on converting, and say what became of the samples."""
     from workbench.probes.mindrecord import SET_ASIDE, convert_to_mindrecord
     from workbench.probes.mindrecord_schema import fields_from_words
+    from workbench.readers.sample_files import left_out
 
     done = convert_to_mindrecord(
         arguments.source,
@@ -40,6 +43,9 @@ def run_convert(arguments: argparse.Namespace) -> int:
         print(f"  not converted: {key!r}, which is no field, in {count:,} sample(s)")
     if done.samples_set_aside:
         print(f"  set aside: {done.samples_set_aside:,} samples, reasons in {arguments.output / SET_ASIDE}")
+    if others := left_out(arguments.source):
+        names = ", ".join(str(p.relative_to(arguments.source)) for p in others[:NAMED])
+        print(f"  left out: {len(others):,} file(s) of other kinds, such as {names}")
     print(f"Result: {arguments.output}")
     return 0
 

@@ -56,6 +56,12 @@ __all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
 SCHEMA = 1
 COSTS_THE_RUN = frozenset((*PLAYBOOKS["T1"].causes, *PLAYBOOKS["T5"].causes, "memory_leak")) - UNPROVEN
+MAIN_COLUMNS = {
+    "loss": "loss",
+    "learning_rate": "learning rate",
+    "gradient_norm": "gradient norm",
+    "step_us": "step time",
+}  # of `training_steps`, with the words for them
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
 
@@ -100,6 +106,7 @@ class Diagnosis:
     coverage: Mapping[str, Any]
     causes: tuple[Finding, ...]
     notes: tuple[Note, ...] = ()  # what of the files could not be used
+    unrecorded: tuple[str, ...] = ()  # of `MAIN_COLUMNS`, what the recorded steps do not tell
 
     @property
     def exit_status(self) -> int:
@@ -162,6 +169,7 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
         coverage=_coverage(opened, looked_at),
         causes=tuple(ranked(join(found))),
         notes=tuple(opened.notes),
+        unrecorded=_unrecorded(looked_at),
     )
 
 
@@ -196,6 +204,15 @@ def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
     return coverage | looked_at | {"tables": [name for name in coverage["tables"] if name in tables]}
 
 
+def _unrecorded(tables: Tables) -> tuple[str, ...]:
+    steps = tables.get("training_steps")
+    if steps is None:
+        return ()
+    absent = [words for column, words in MAIN_COLUMNS.items() if not steps[column].notna().any()]
+    odd = int((steps["step_us"] <= 0).sum())
+    return (*absent, f"{odd} step times of zero or less") if odd else tuple(absent)
+
+
 def _tables_of(rules: Sequence[Rule]) -> list[str]:
     return sorted({name for rule in rules for name in (*rule.needs, *rule.uses)})
 
@@ -212,6 +229,7 @@ def _rests_on(diagnosis: Diagnosis) -> str:
     return (
         f"This rests on {steps} of {len(coverage['ranks'])} rank(s) and {len(coverage['tables'])} tables "
         f"({', '.join(coverage['tables']) or 'none'}); {len(coverage['missing'])} are missing."
+        + (f" Not recorded, so not judged: {', '.join(diagnosis.unrecorded)}." if diagnosis.unrecorded else "")
     )
 
 

@@ -53,6 +53,13 @@ def sample_files(path: Path) -> list[Path]:
     return files
 
 
+def left_out(path: Path) -> list[Path]:
+    """Files of a folder that `sample_files` does not take, hidden ones aside; none if `path` is a file."""
+    if path.is_file():
+        return []
+    return sorted(p for p in path.rglob("*") if p.is_file() and _ending(p) not in SUFFIXES and not _hidden(p, path))
+
+
 def read_samples(
     path: Path,
     *,
