@@ -27,3 +27,20 @@ def test_a_playbook_leaves_a_page_and_findings(tmp_path, data_samples, capsys):
     folder = next((tmp_path / "playbooks").glob("recompile-*")) / "T8"
     assert "Proven: recompile in recompile, gone in healthy" in (folder / "report.html").read_text()
     assert json.loads((folder / "findings.json").read_text())["findings"][0]["cause"] == "recompile"
+
+
+def test_what_cannot_be_judged_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{step},0.001,{100 + step % 3}\n" for step in range(1, 101))
+    (tmp_path / "times.csv").write_text("step,lr,step_time_ms\n" + rows)
+    assert main(["playbook", "T1", str(tmp_path / "times.csv")]) == 0
+    assert "Not judged, for want of evidence: loss_not_finite, " in capsys.readouterr().out
+
+
+def test_a_folder_of_nothing_is_told_before_a_notebook_runs(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "a.bin").write_bytes(b"\x00" * 100)
+    assert main(["playbook", "T1", str(tmp_path / "odd")]) == 2
+    assert "holds nothing that a reader knows" in capsys.readouterr().err
+    assert not (tmp_path / "reports").exists()

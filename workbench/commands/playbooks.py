@@ -44,7 +44,9 @@ def _rendered(arguments: argparse.Namespace) -> Path:
     from workbench.findings.playbooks import PLAYBOOKS
     from workbench.notebook_copies import run_key
     from workbench.reporting.report import run_notebook
+    from workbench.run import open_run
 
+    open_run(arguments.run_path, quiet=True)  # what cannot be read is told before a notebook runs
     notebook = share_dir() / "notebooks" / "troubleshoot" / f"{PLAYBOOKS[arguments.playbook].notebook}.ipynb"
     folder = arguments.reports / "playbooks" / run_key(arguments.run_path) / arguments.playbook
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +76,18 @@ def _print_causes(playbook: str, folder: Path) -> int:
     for found in own:
         print(f"[{found['severity']}] {found['cause']}: {found['title']}\n   Fix: {found['fix']}")
     if not own:
-        elsewhere = sorted({f["playbook"] for f in grave})
-        more = f" Something else is found: go on with {', '.join(elsewhere)}." if elsewhere else ""
-        print(f"None of the causes of {playbook}.{more}")
+        print(_sentence(folder / "report.ipynb"))
     print(f"Page: {folder / 'report.html'}")
     return int(bool(own))
+
+
+def _sentence(executed: Path) -> str:
+    """What the notebook concluded: first line of its verdict."""
+    import nbformat
+
+    cells = nbformat.read(executed, as_version=4).cells
+    verdict = next(c for c in cells if c.cell_type == "code" and c.source.startswith("case.verdict()"))
+    return str(verdict.outputs[0].data["text/plain"]).splitlines()[0]
 
 
 COMMANDS = (
