@@ -88,6 +88,10 @@ class Rows:
             return False
         return int(self.run.sql(f"SELECT count(*) AS n FROM {name}")["n"].iloc[0]) > self._most
 
+    def has_numbered(self, name: str) -> bool:
+        """Whether the run has rows of the table that name their step."""
+        return self.run.has(name) and self._range(name) is not None
+
     def _range(self, name: str) -> tuple[int, int] | None:
         found = self.run.sql(f"SELECT min(step) AS first, max(step) AS last FROM {name}").iloc[0]
         return (int(found["first"]), int(found["last"])) if pd.notna(found["first"]) else None

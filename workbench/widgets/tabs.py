@@ -10,7 +10,7 @@ from workbench.widgets import compare_sections as compare
 from workbench.widgets import data_pipeline as pipeline
 from workbench.widgets import data_sections as data
 from workbench.widgets import device_sections as devices
-from workbench.widgets import layer_sections, memory_sections, sections, telemetry_sections
+from workbench.widgets import layer_sections, memory_sections, sections, telemetry_sections, timeline_sections
 from workbench.widgets import subset_sections as subsets
 from workbench.widgets.page import Shown, Tab
 from workbench.widgets.sections import Missing, Text
@@ -90,6 +90,8 @@ TABS: Mapping[str, Tab] = {
             "speed": lambda s: sections.speed(s.tables),
             "where the time went": lambda s: sections.time_shares(s.tables),
             "efficiency": lambda s: sections.efficiency(s.tables),
+            "ranks over time": lambda s: timeline_sections.rank_timeline(s.rows, s.all_ranks, s.ranks, s.steps, s.rank),
+            "tasks": lambda s: timeline_sections.stream_timeline(s.rows, s.all_ranks, s.steps, s.rank),
             "profiled steps": lambda s: devices.step_parts(s.device_steps, s.rank),
             "stalled steps": lambda s: devices.stalls(s.device_steps, s.all_ranks),
         },
