@@ -8,7 +8,7 @@ import pandas as pd
 
 from workbench.analyses.log_memory import memory_failures, stage_peaks_of_logs
 from workbench.findings.finding import Confidence, Culprit, Evidence, Finding, RuledOut, Steps
-from workbench.findings.rule import Rule, Tables
+from workbench.findings.rule import Rule
 from workbench.findings.stage_memory import find_stage_imbalance_in_logs
 
 GIB = 2**30
@@ -282,10 +282,6 @@ def _gib(size_bytes: float) -> str:
     return f"{size_bytes / GIB:.1f} GiB"
 
 
-def _rule(tables: Tables) -> list[Finding]:
-    return find_memory_failures(tables["log_messages"], tables.get("settings"), tables.get("telemetry"))
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         causes=(
@@ -298,6 +294,6 @@ RULES: tuple[Rule, ...] = (
         ),
         needs=("log_messages",),
         uses=("settings", "telemetry"),
-        find=_rule,
+        find=lambda t: find_memory_failures(t["log_messages"], t.get("settings"), t.get("telemetry")),
     ),
 )

@@ -133,18 +133,15 @@ def _inferred(
 ) -> tuple[Field, ...]:
     each = max(20, PROBED_SAMPLES // len(files))
     samples: list[Mapping[str, Any]] = []
-    text_only, problem = True, ""
+    text_only, problem = True, "no sample"
     for path in files:
         text_only &= (form or form_of(path, encoding=encoding)) == "csv"
         raw = list(islice(read_samples(path, form=form, encoding=encoding), each))
         problem = next((f"{path.name}, {sample.place}: {sample.problem}" for sample in raw if sample.problem), problem)
         samples += [row for sample in raw if sample.fields is not None for row in _rows(sample.fields, transform)]
     if not samples:
-        names = ", ".join(str(p) for p in files[:3])
-        raise UnreadableFileError(
-            f"None of the first {each:,} samples of {names} can be used" + (": " + problem if problem else "") + ".",
-            fix="look at the first lines, or name form and encoding",
-        )
+        what = f"None of the first {each:,} samples of {', '.join(map(str, files[:3]))} can be used: {problem}."
+        raise UnreadableFileError(what, fix="look at the first lines, or name form and encoding")
     return infer_fields(samples, numbers_as_text=text_only and transform is None)
 
 
