@@ -47,6 +47,30 @@ def test_a_cause_opens_its_playbook_with_the_run(data_samples, tmp_path, monkeyp
     assert copy.relative_to(tmp_path).parts[0] == "playbooks"
 
 
+def test_the_link_to_a_playbook_stays(data_samples, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    explorer = wb.explore(data_samples / "simulated_cluster")
+
+    def links():
+        """What stands behind the buttons of each cause."""
+        explorer.tab = "Overview"
+        causes = explorer.page("Overview").slots["causes"].widget.children[0]
+        return [row.children[1].children[-1].outputs for row in causes.children]
+
+    causes = explorer.page("Overview").slots["causes"].widget.children[0]
+    buttons(causes.children[1])["Open playbook T4"].click()
+    before = links()
+    assert [bool(shown) for shown in before] == [False, True]
+    explorer.tab = "Ranks"
+    assert links() == before
+    explorer.ranks, explorer.steps = (1, 2), (6, 7)
+    assert links() == before
+    explorer.refresh()  # as a run that is followed: the rules run anew
+    assert links() == before
+    explorer.run_path = str(data_samples / "simulated_cluster_8")
+    assert links() == [(), ()]  # of another run
+
+
 def test_a_folder_that_cannot_be_written_to_is_told(data_samples, tmp_path, monkeypatch):
     (tmp_path / "playbooks").write_text("a file where the folder should be")
     monkeypatch.chdir(tmp_path)

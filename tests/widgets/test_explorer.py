@@ -1,4 +1,6 @@
+import asyncio
 import shutil
+from pathlib import Path
 
 import altair as alt
 import ipywidgets
@@ -7,6 +9,7 @@ import pytest
 
 import workbench as wb
 from tests.made_run import made_samples, made_steps, write_run
+from workbench.widgets import explorer as module
 from workbench.widgets.explorer import BOARDS_TAB, TITLES
 from workbench.widgets.pickers import ALL, LAST
 from workbench.widgets.slot import Slot
@@ -163,6 +166,33 @@ def test_another_run_is_opened(run_dir):
     explorer._pickers.path.value = str(elsewhere)
     assert (explorer.run.run_id, explorer.steps) == ("third", (1, 30))
     assert explorer._pickers.run.label == "third"
+
+
+def test_a_run_from_elsewhere_is_opened_and_diagnosed_once(run_dir, monkeypatch):
+    explorer = wb.explore(run_dir)
+    opened, diagnosed = [], []
+    monkeypatch.setattr(module, "open_run", lambda path, **k: opened.append(Path(path).name) or wb.open_run(path, **k))
+    monkeypatch.setattr(module, "diagnose", lambda run: diagnosed.append(run.run_id) or wb.diagnose(run))
+    explorer._pickers.path.value = str(write_run(run_dir.parent / "deeper" / "third", made_steps(30)))
+    assert (opened, diagnosed) == (["third"], ["third"])
+    explorer._pickers.run.value = str(run_dir.parent / "other")
+    assert opened == ["third", "other"]
+
+
+def test_a_run_that_was_left_again_is_not_diagnosed(run_dir, monkeypatch):
+    diagnosed = []
+    monkeypatch.setattr(module, "DIAGNOSE_AFTER_S", 0.05)
+    monkeypatch.setattr(module, "diagnose", lambda run: diagnosed.append(run.run_id) or wb.diagnose(run))
+
+    async def in_a_kernel():
+        explorer = wb.explore(run_dir)
+        explorer.run_path = str(run_dir.parent / "other")
+        assert (explorer.run.run_id, explorer.diagnosis) == ("other", None)
+        await asyncio.sleep(0.3)
+        return explorer
+
+    assert asyncio.run(in_a_kernel()).diagnosis is not None
+    assert diagnosed == ["other"]
 
 
 def test_a_run_that_cannot_be_opened_leaves_the_present_one(run_dir):

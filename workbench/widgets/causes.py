@@ -6,18 +6,20 @@ import html
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import quote
 
 import ipywidgets
 
 from workbench.errors import WorkbenchError
 from workbench.findings.diagnosis import Diagnosis
-from workbench.findings.finding import Finding
+from workbench.findings.finding import Culprit, Finding
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.shown import as_html_row
 from workbench.notebook_copies import fill_playbook
 from workbench.widgets.sections import Text
 
+Opened: TypeAlias = dict[tuple[str, Culprit], str]
 SHOWN = 12  # causes with buttons; the rest is read in the diagnosis itself
 TABLE = "table-layout:fixed;width:100%"
 COLUMNS = "<colgroup><col style='width:130px'><col><col style='width:80px'><col style='width:32%'></colgroup>"
@@ -30,10 +32,18 @@ class CauseList(ipywidgets.VBox):
         run: what was opened; a playbook gets it as its parameter.
         diagnosis: what was found.
         jump: called with the finding whose evidence is wanted.
+        opened: links to playbooks that are shown already, by cause and culprit; new ones are added to it.
     """
 
-    def __init__(self, run: Path, diagnosis: Diagnosis, jump: Callable[[Finding], None] | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        diagnosis: Diagnosis,
+        jump: Callable[[Finding], None] | None = None,
+        opened: Opened | None = None,
+    ) -> None:
         self._run, self._jump = run, jump
+        self._opened: Opened = {} if opened is None else opened
         if not diagnosis.causes:
             super().__init__([ipywidgets.HTML(diagnosis._repr_html_())])
             return
@@ -43,18 +53,24 @@ class CauseList(ipywidgets.VBox):
 
     def _row(self, finding: Finding) -> ipywidgets.VBox:
         text = ipywidgets.HTML(f"<table style='{TABLE}'>{COLUMNS}{as_html_row(finding)}</table>")
-        link = ipywidgets.Output()
+        link, key = ipywidgets.Output(), (finding.cause, finding.culprit)
+        if key in self._opened:
+            _show_words(link, self._opened[key])
         buttons = [] if self._jump is None else [_button("Show evidence", lambda _b: self._show(finding))]
         playbook = PLAYBOOKS.get(finding.playbook)
         if playbook is not None:
             word, notebook = f"Open playbook {finding.playbook}", playbook.notebook
-            buttons.append(_button(word, lambda _b: _link_to(notebook, self._run, link)))
+            buttons.append(_button(word, lambda _b: self._open(notebook, key, link)))
         line = ipywidgets.HBox([*buttons, link], layout=ipywidgets.Layout(margin="0 0 8px 130px", align_items="center"))
         return ipywidgets.VBox([text, line])
 
     def _show(self, finding: Finding) -> None:
         if self._jump is not None:
             self._jump(finding)
+
+    def _open(self, notebook: str, key: tuple[str, Culprit], link: ipywidgets.Output) -> None:
+        self._opened[key] = _link_to(notebook, self._run)
+        _show_words(link, self._opened[key])
 
 
 def _button(words: str, clicked: Callable[[ipywidgets.Button], None]) -> ipywidgets.Button:
@@ -63,12 +79,15 @@ def _button(words: str, clicked: Callable[[ipywidgets.Button], None]) -> ipywidg
     return button
 
 
-def _link_to(notebook: str, run: Path, place: ipywidgets.Output) -> None:
-    """Write the playbook's copy beside the notebook that is open, and show the link that Lab follows to it."""
+def _link_to(notebook: str, run: Path) -> str:
+    """Write the playbook's copy beside the notebook that is open; give the link to it, or what went wrong."""
     try:
         copy = fill_playbook(notebook, run, Path.cwd())
         relative = quote(Path(os.path.relpath(copy, Path.cwd())).as_posix())
-        words = f"<a href='{relative}'>{html.escape(notebook)}.ipynb</a>, filled in for this run"
+        return f"<a href='{relative}'>{html.escape(notebook)}.ipynb</a>, filled in for this run"
     except (WorkbenchError, OSError) as error:  # no such notebook, or a folder that cannot be written to
-        words = html.escape(str(error))
+        return html.escape(str(error))
+
+
+def _show_words(place: ipywidgets.Output, words: str) -> None:
     place.outputs = ({"output_type": "display_data", "data": {"text/html": words}, "metadata": {}},)

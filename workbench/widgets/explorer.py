@@ -18,7 +18,7 @@ from workbench.findings.finding import Finding
 from workbench.run import Run, open_run
 from workbench.widgets import sections
 from workbench.widgets.boards import BoardPages
-from workbench.widgets.causes import CauseList
+from workbench.widgets.causes import CauseList, Opened
 from workbench.widgets.live import Live
 from workbench.widgets.page import Page, Shown
 from workbench.widgets.pickers import ALL, LAST, Pickers
@@ -57,6 +57,7 @@ class Explorer(ipywidgets.VBox):
         self.run, self._rows = run, Rows(run)
         self._other: tuple[Rows, Diagnosis] | None = None
         self._causes: CauseList | None = None
+        self._playbooks: Opened = {}
         self._stale: set[str] = set()
         self._ready = False
         self._pages: dict[str, Page | BoardPages] = {}
@@ -101,12 +102,16 @@ class Explorer(ipywidgets.VBox):
 
     def _link(self) -> None:
         pickers = self._pickers
-        pickers.run.observe(lambda change: setattr(self, "run_path", change.new), "value")
+        pickers.run.observe(self._run_chosen, "value")
         pickers.path.observe(lambda change: setattr(self, "run_path", change.new or self.run_path), "value")
         for name in ("steps", "checkpoint", "subset", "ranks", "rank"):
             traitlets.link((self, name), (getattr(pickers, name), "value"))
         pickers.all_steps.on_click(lambda _button: self.show_all_steps())
         self._tabs.observe(self._tab_clicked, "selected_index")
+
+    def _run_chosen(self, change: Any) -> None:
+        if self._ready:  # else its choices are being set, which puts the first of them forward for a moment
+            self.run_path = change.new
 
     @traitlets.observe("run_path")
     def _open(self, _change: object) -> None:
@@ -142,19 +147,22 @@ class Explorer(ipywidgets.VBox):
         self.ranks, self.steps = chosen, (max(first, steps[0]), last)
         if not keep:
             self.checkpoint, self.subset, self.rank = LAST, ALL, ranks[0] if ranks else 0
-            self.diagnosis = self._causes = None
+            self.diagnosis, self._causes, self._playbooks = None, None, {}
         self._ready = True
         self._filter()
-        _soon(self._diagnose)
+        _soon(lambda: self._diagnose(rows))
 
-    def _diagnose(self) -> None:
+    def _diagnose(self, rows: Rows) -> None:
+        """Run the rules on what was opened, unless something else was opened meanwhile."""
+
         def diagnosed() -> None:
-            self.diagnosis = diagnose(self.run)
-            self._causes = CauseList(self.run.root, self.diagnosis, self.show_evidence)
+            self.diagnosis = diagnose(rows.run)
+            self._causes = CauseList(rows.run.root, self.diagnosis, self.show_evidence, self._playbooks)
             self._stale |= {"Overview", "Compare"}
             self._draw()
 
-        self._try(diagnosed)
+        if rows is self._rows:
+            self._try(diagnosed)
 
     @traitlets.observe("ranks", "rank", "steps", "subset", "checkpoint")
     def _filter(self, _change: object = None) -> None:
