@@ -4,12 +4,14 @@ from tests.made_run import made_steps, write_run
 from workbench.errors import UnknownParameterError
 from workbench.findings.checks import Examined, Recorded, check, checks, conclude, examine, prove
 from workbench.findings.diagnosis import RULES, Diagnosis
-from workbench.findings.evidence import BY_HAND, EVIDENCE
+from workbench.findings.evidence import BY_HAND, EVIDENCE, KINDS
 from workbench.findings.finding import CAUSES, Evidence, Finding, RuledOut
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.tables import TABLES
 
-EVERYTHING = Recorded(frozenset(c for ways in EVIDENCE.values() for w in ways for c in w.columns), ranks=2, jobs=2)
+EVERYTHING = Recorded(
+    frozenset(c for ways in EVIDENCE.values() for w in ways for c in (*w.columns, *w.kinds)), ranks=2, jobs=2
+)
 NOTHING = Recorded(frozenset())
 
 
@@ -48,10 +50,17 @@ def test_rules_find_every_cause_but_those_looked_for_by_hand():
     assert set(CAUSES) - named == set(BY_HAND)
 
 
+def test_kinds_have_words_and_tables():
+    named = {kind for ways in EVIDENCE.values() for way in ways for kind in way.kinds}
+    assert named == set(KINDS)
+    assert {kind.split(":")[0] for kind in KINDS} <= set(TABLES)
+
+
 @pytest.mark.parametrize("cause", EVIDENCE)
 def test_evidence_is_what_rules_that_name_the_cause_read(cause):
     read = {t for r in RULES if cause in r.causes for t in (*r.needs, *r.needs_any, *r.uses)}
     for way in EVIDENCE[cause]:
+        assert {kind.split(":")[0] for kind in way.kinds} <= read
         for name in way.columns:
             table, _, column = name.partition(".")
             assert table in read
@@ -96,9 +105,21 @@ def test_with_evidence_and_no_finding_it_is_not_the_cause():
 
 
 def test_what_no_rule_finds_cannot_be_told():
-    made = check(diagnosis(), EVERYTHING, "host_gc_jitter")
+    made = check(diagnosis(), EVERYTHING, "recompute_overhead")
     assert made.verdict == "cannot tell"
-    assert "gc.freeze()" in made.because
+    assert "with and without recomputation" in made.because
+
+
+def test_a_cause_that_only_some_rows_tell_of_needs_a_row_of_that_kind():
+    steps = {"training_steps.step_us"}
+    blind = check(diagnosis(), Recorded(frozenset(steps)), "host_gc_jitter")
+    assert blind.verdict == "cannot tell"
+    assert blind.because.startswith("Needs pauses of Python's garbage collector; collect: ")
+    seen = check(diagnosis(), Recorded(frozenset({*steps, "events:gc"})), "host_gc_jitter")
+    assert (seen.verdict, seen.because) == (
+        "not the cause",
+        "No sign of it in events of kind gc, training_steps.step_us of 1 rank(s).",
+    )
 
 
 def test_an_unknown_word_is_refused():
@@ -111,13 +132,15 @@ def test_an_unknown_word_is_refused():
 def test_the_conclusion_names_the_fix_or_where_to_go_on():
     own = conclude(examined(finding("slow_rank"), finding("recompile", playbook="T8")), "T4")
     assert own.sentence == "The cause is slow_rank: slow_rank of 7 ms. Fix: Mend it. Also found: recompile."
+    deeper = conclude(examined(finding("recompile", playbook="T8")), "T7")
+    assert deeper.sentence.endswith("Fix: Mend it. More on it: T8, troubleshoot/recompiles_on_new_shapes.")
     assert [c.cause for c in own.checks] == list(PLAYBOOKS["T4"].causes)
     other = conclude(examined(finding("recompile", playbook="T8")), "T4")
     assert "Go on with T8, troubleshoot/recompiles_on_new_shapes." in other.sentence
     none = conclude(examined(), "T8")
     assert none.sentence == "None of this playbook's causes, and nothing else is found."
     blind = conclude(examined(recorded=NOTHING), "T8")
-    assert blind.sentence.endswith("Not judged, for want of evidence: recompile.")
+    assert blind.sentence.endswith(f"Not judged, for want of evidence: {', '.join(PLAYBOOKS['T8'].causes)}.")
 
 
 def test_the_proof_looks_at_what_was_found_before():

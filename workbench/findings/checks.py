@@ -10,7 +10,7 @@ from typing import Literal
 
 from workbench.errors import UnknownParameterError
 from workbench.findings.diagnosis import Diagnosis, diagnose
-from workbench.findings.evidence import BY_HAND, EVIDENCE, Evidence
+from workbench.findings.evidence import BY_HAND, EVIDENCE, KINDS, Evidence
 from workbench.findings.finding import CAUSES, Finding
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule_tables import of_all_runs, run_tables
@@ -25,7 +25,7 @@ FACTS_SHOWN = 4
 
 @dataclass(frozen=True)
 class Recorded:
-    """What there is to judge by: `table` and `table.column` names with values, how many ranks and jobs, the steps."""
+    """What there is to judge by: `table`, `table.column` and `table:kind` with values, ranks and jobs, the steps."""
 
     columns: frozenset[str]
     ranks: int = 1
@@ -146,7 +146,7 @@ def conclude(examined: Examined, playbook: str) -> Verdict:
     made = checks(examined, *PLAYBOOKS[playbook].causes)
     grave = tuple(f for f in examined.diagnosis.causes if f.severity != "info")
     own = [f for f in grave if f.cause in PLAYBOOKS[playbook].causes]
-    return Verdict(made, examined.diagnosis.causes, _next_step(made, own, grave))
+    return Verdict(made, examined.diagnosis.causes, _next_step(playbook, made, own, grave))
 
 
 def prove(faulty: Examined, fixed: Examined, playbook: str) -> Verdict:
@@ -169,21 +169,25 @@ def prove(faulty: Examined, fixed: Examined, playbook: str) -> Verdict:
     return Verdict(after, fixed.diagnosis.causes, words)
 
 
-def _next_step(made: Checks, own: Sequence[Finding], grave: Sequence[Finding]) -> str:
+def _next_step(playbook: str, made: Checks, own: Sequence[Finding], grave: Sequence[Finding]) -> str:
     if own:
         first = own[0]
         others = [f.cause for f in grave if f is not first]
         also = f" Also found: {', '.join(dict.fromkeys(others))}." if others else ""
-        return f"The cause is {first.cause}: {first.title} Fix: {first.fix}{also}"
+        elsewhere = "" if first.playbook in (playbook, "none") else f" More on it: {_place(first.playbook)}."
+        return f"The cause is {first.cause}: {first.title} Fix: {first.fix}{elsewhere}{also}"
     open_ = [c.cause for c in made if c.verdict == "cannot tell"]
     rest = f" Not judged, for want of evidence: {', '.join(open_)}." if open_ else ""
     if grave:
-        there = PLAYBOOKS[grave[0].playbook]
         return (
             f"None of this playbook's causes. The run has another: {grave[0].title} "
-            f"Go on with {grave[0].playbook}, troubleshoot/{there.notebook}.{rest}"
+            f"Go on with {_place(grave[0].playbook)}.{rest}"
         )
     return f"None of this playbook's causes, and nothing else is found.{rest}"
+
+
+def _place(playbook: str) -> str:
+    return f"{playbook}, troubleshoot/{PLAYBOOKS[playbook].notebook}"
 
 
 def _found(grave: Sequence[Finding]) -> str:
@@ -206,7 +210,7 @@ def _not_found(cause: str, recorded: Recorded) -> Check:
     if not whole:
         nearest = min(ways, key=lambda way: len(_lacks(way, recorded)))
         return Check(cause=cause, verdict="cannot tell", because=f"Needs {' and '.join(_lacks(nearest, recorded))}.")
-    looked = sorted({column for way in whole for column in way.columns})
+    looked = sorted({name.replace(":", " of kind ") for way in whole for name in (*way.columns, *way.kinds)})
     steps = "" if recorded.steps is None else f", steps {recorded.steps[0]} to {recorded.steps[1]}"
     where = f"{', '.join(looked)} of {recorded.ranks} rank(s){steps}"
     return Check(cause=cause, verdict="not the cause", because=f"No sign of it in {where}.")
@@ -219,6 +223,7 @@ def _lacks(way: Evidence, recorded: Recorded) -> list[str]:
         for name in way.columns
         if name not in recorded.columns
     ]
+    lacking += [KINDS[kind] for kind in way.kinds if kind not in recorded.columns]
     if recorded.ranks < way.ranks:
         lacking.append("the files of several ranks: name the folder that holds all of them")
     if recorded.jobs < way.jobs:
@@ -227,13 +232,16 @@ def _lacks(way: Evidence, recorded: Recorded) -> list[str]:
 
 
 def _columns(run: Run) -> frozenset[str]:
-    """Names in EVIDENCE that the run has values of."""
+    """Names in EVIDENCE that the run has values of, and kinds that it has rows of."""
     wanted = {name for ways in EVIDENCE.values() for way in ways for name in way.columns}
     there = {name for name in wanted if "." not in name and run.has(name)}
     for table in filter(run.has, {name.split(".")[0] for name in wanted if "." in name}):
         names = [name.split(".")[1] for name in wanted if name.startswith(f"{table}.")]
         counts = run.sql(f"SELECT {', '.join(f'count({n}) AS {n}' for n in names)} FROM {table}").iloc[0]
         there |= {f"{table}.{n}" for n in names if counts[n] > 0}
+    for table in filter(run.has, sorted({kind.split(":")[0] for kind in KINDS})):
+        seen = run.sql(f"SELECT DISTINCT kind FROM {table}")["kind"]
+        there |= set(KINDS) & {f"{table}:{kind}" for kind in seen}
     return frozenset(there)
 
 

@@ -15,13 +15,21 @@ class Evidence:
     """One way to judge a cause."""
 
     columns: tuple[str, ...]  # `table` or `table.column`, with a value in some row
+    kinds: tuple[str, ...] = ()  # names in KINDS, with a row of that kind
     ranks: int = 1  # ranks whose files are there, at least
     jobs: int = 1  # jobs in the directory, at least
 
 
-def _one(*columns: str, ranks: int = 1, jobs: int = 1) -> tuple[Evidence, ...]:
-    return (Evidence(columns=columns, ranks=ranks, jobs=jobs),)
+def _one(*columns: str, kinds: tuple[str, ...] = (), ranks: int = 1, jobs: int = 1) -> tuple[Evidence, ...]:
+    return (Evidence(columns=columns, kinds=kinds, ranks=ranks, jobs=jobs),)
 
+
+KINDS: Mapping[str, str] = {  # `table:kind` -> what it is and where it comes from
+    "log_messages:memory_summary": "memory figures of the stages; collect: a dry run (MS_SIMULATION_LEVEL=1), one rank "
+    "per stage, beside the logs",
+    "events:gc": "pauses of Python's garbage collector; collect: a log that prints them, or call gc.freeze() after the "
+    "first step in a short run beside this one and compare",
+}
 
 _LOSS = _one("training_steps.loss")
 _RATE = _one("training_steps.learning_rate")
@@ -45,6 +53,7 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "data_starved": (*_one("training_steps.data_wait_us"), *_one("data_ops"), *_KERNELS),
     "host_side_accumulation": _one("training_steps.step_us"),
     "stall_steps": _STEPS,
+    "host_gc_jitter": _one("training_steps.step_us", kinds=("events:gc",)),
     "step_time_drift": (*_one("training_steps.step_us"), *_one("step_time")),
     "recompile": (*_one("training_steps.step_us"), *_KERNELS),
     "pipeline_bubble": _one("collectives", "step_time", ranks=2),
@@ -56,7 +65,10 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "version_regression": _one("training_steps.step_us", jobs=2),
     "evaluation_interference": _one("training_steps.step_us", "events"),
     "out_of_memory": _LOG,
-    "stage_imbalance": _one("memory_timeline", "settings", ranks=2),
+    "stage_imbalance": (
+        *_one("memory_timeline", "settings", ranks=2),
+        *_one(kinds=("log_messages:memory_summary",)),
+    ),
     "device_shared_with_other_process": _LOG,
     "single_request_too_large": _LOG,
     "memory_limit_too_low": _LOG,
@@ -93,8 +105,6 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
 BY_HAND: Mapping[str, str] = {  # causes that no rule finds yet: how to look for them
     "precision_or_optimizer_mismatch": "compare the settings of this run with those of the reference "
     "(`workbench.widgets.sections.configuration`) and evaluate one checkpoint under both precisions",
-    "host_gc_jitter": "look whether the ranks that stall change from stall to stall (explore/step_time), and call "
-    "gc.freeze() after the first step in a short run beside this one",
     "recompute_overhead": "profile five steps with and without recomputation and compare their operators "
     "(explore/kernels)",
     "checkpoint_corrupt": "run `workbench report RUN`: a checkpoint that cannot be read is named with its reason",

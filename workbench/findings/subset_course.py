@@ -149,6 +149,9 @@ def _whole_facts(row: dict, courses: pd.DataFrame, tables: Tables, unit: str) ->
 
 
 def _ruled_out(row: dict, found: Explanation, courses: pd.DataFrame) -> Iterator[RuledOut]:
+    if found.cause != "subset_regression":
+        because = f"{row['subset']} did get worse, and it is known by what: {found.cause}"
+        yield RuledOut(cause="subset_regression", because=because)
     yield RuledOut(cause="noise", because=f"p = {row['p_holm']:.1g} after correction for all windows and subsets")
     others = courses[(courses["subset"] != row["subset"]) & (courses["kind"] == row["kind"])]
     fine = others[others["p_holm"] >= SIGNIFICANT]
