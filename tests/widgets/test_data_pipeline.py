@@ -1,11 +1,15 @@
 from pathlib import Path
 
+import altair as alt
 import pandas as pd
 import pytest
 
 from tests.analyses.pipeline_tables import chain, service
 from workbench.analyses.pipeline_rates import Setting
+from workbench.charts.theme import enable_offline
+from workbench.commands import data_targets
 from workbench.errors import MissingTableError, PipelineError
+from workbench.widgets import data_pipeline
 from workbench.widgets.data_pipeline import DataPipelineView, PipelineTuner
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -37,6 +41,34 @@ def tuner(monkeypatch):
 
 def said(widget):
     return " ".join(child.children[0].value for child in widget.children[4:5])
+
+
+@pytest.fixture
+def live_page():
+    before = alt.renderers.active
+    enable_offline("lab")
+    yield
+    alt.renderers.enable(before)
+
+
+def test_on_an_archived_page_nothing_is_measured():
+    before = alt.renderers.active
+    enable_offline("static")
+    assert repr(data_pipeline.tuner(lambda: pytest.fail("no pipeline is built"))) == data_pipeline.NEEDS_LAB
+    alt.renderers.enable(before)
+
+
+def test_without_mindspore_the_tuner_says_what_is_missing(live_page, monkeypatch):
+    monkeypatch.setattr(data_targets, "find_spec", lambda _name: None)
+    said = repr(data_pipeline.tuner(lambda: data_targets.built_pipelines("workbench.probes.pipeline_lab:demo")))
+    assert said.startswith("Building a data pipeline needs MindSpore, which is not installed.")
+    assert "pip install" in said
+
+
+def test_a_pipeline_that_cannot_be_built_is_said(live_page):
+    pytest.importorskip("mindspore")
+    said = repr(data_pipeline.tuner(lambda: data_targets.built_pipelines("no_such_module:train")))
+    assert "no_such_module:train cannot be imported" in said
 
 
 def test_a_recorded_pipeline_shows_its_verdict():

@@ -27,6 +27,7 @@ SERIES = [BLUE, ORANGE, GREEN, PURPLE, RED, SKY, GREY]
 
 AnyChart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 Target = Literal["auto", "lab", "static"]
+STATIC_RENDERER = "workbench_static"
 TARGET_VARIABLE = "WORKBENCH_CHARTS"  # "lab" or "static"; set for the kernels of archived reports
 
 
@@ -47,9 +48,14 @@ def enable_offline(target: Target = "auto") -> str:
         alt.renderers.enable("jupyter", offline=True)
     else:
         alt.theme.register("workbench page", enable=True)(lambda: look(WIDTHS["workbench page"]))
-        alt.renderers.register("workbench_static", static_bundle)
-        alt.renderers.enable("workbench_static")
+        alt.renderers.register(STATIC_RENDERER, static_bundle)
+        alt.renderers.enable(STATIC_RENDERER)
     return chosen
+
+
+def are_static() -> bool:
+    """Whether charts of this session are pictures: nobody can press a button on such a page."""
+    return bool(alt.renderers.active == STATIC_RENDERER)
 
 
 def prepare_live_charts() -> None:

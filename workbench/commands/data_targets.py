@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from workbench.errors import UnknownParameterError
+from workbench.errors import MissingExtraError, UnknownParameterError
 
 FIX = "name a function that returns a mindspore.dataset pipeline (or a dictionary of them), as package.module:function"
 
@@ -21,7 +22,13 @@ def built_pipelines(target: str, arguments: str | None = None) -> dict[str, Any]
 
     Raises:
         UnknownParameterError: there is no such function, or it builds no pipeline.
+        MissingExtraError: MindSpore is not installed.
     """
+    if find_spec("mindspore") is None:
+        raise MissingExtraError(
+            "Building a data pipeline needs MindSpore, which is not installed.",
+            fix="pip install 'mindspore-workbench[mindspore]'",
+        )
     from workbench.probes.evaluate import import_from_here
     from workbench.probes.pipeline_tree import is_pipeline
 

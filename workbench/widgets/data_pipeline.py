@@ -7,7 +7,7 @@ PipelineTuner({"train": dataset})        # a live one: measure, slide, predict, 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ipywidgets
@@ -24,7 +24,7 @@ from workbench.charts.data_pipeline import (
     operators_chart,
     predictions_chart,
 )
-from workbench.charts.theme import prepare_live_charts
+from workbench.charts.theme import are_static, prepare_live_charts
 from workbench.errors import WorkbenchError
 from workbench.findings.data_pipeline import NAMES, pipeline_verdicts
 from workbench.run import Run, open_run
@@ -32,6 +32,10 @@ from workbench.widgets.sections import Tables, Text, needs
 from workbench.widgets.slot import Slot
 
 WIDE = "560px"
+NEEDS_LAB = (
+    "This page is no live one, so nothing is measured here. Open this notebook in JupyterLab, or run "
+    "`workbench data tune package.module:function`."
+)
 
 
 @needs("data_ops")
@@ -55,14 +59,30 @@ def waits(tables: Tables, *, rank_id: int | None = None) -> Any:
 
 
 @needs("training_steps", "data_wait_us")
-def before_and_after(tables: Tables, after: Tables) -> Any:
-    """Typical step and its wait for data, of two runs, as a table."""
-    runs = {"before": tables, "after": after}
-    rows = {name: rank_step_times(t["training_steps"]).median(numeric_only=True) for name, t in runs.items()}
+def before_and_after(tables: Tables, after: Tables | None = None) -> Any:
+    """Typical step and its wait for data, of a run and where there is one of the run after the fix, as a table."""
+    runs = {"before": tables} if after is None else {"before": tables, "after": after}
+    known = {n: t["training_steps"] for n, t in runs.items() if "training_steps" in t}
+    rows = {name: rank_step_times(steps).median(numeric_only=True) for name, steps in known.items()}
     shown = pd.DataFrame(rows).T[["step_us", "data_wait_us"]] / 1e3
     named = shown.assign(share=shown["data_wait_us"] / shown["step_us"])
     named.columns = ["step, ms", "wait for data, ms", "wait for data, share"]
     return named.style.format({"step, ms": "{:.1f}", "wait for data, ms": "{:.1f}", "wait for data, share": "{:.1%}"})
+
+
+def tuner(build: Callable[[], Mapping[str, Any]], *, step_ms: float = 0.0) -> Any:
+    """The controls to tune a live pipeline, or a line that says why there are none.
+
+    Args:
+        build: makes the pipelines, by name.
+        step_ms: time of a training step without waiting.
+    """
+    if are_static():
+        return Text(NEEDS_LAB)
+    try:
+        return PipelineTuner(build(), step_ms=step_ms)
+    except WorkbenchError as error:
+        return Text(str(error))
 
 
 class DataPipelineView(ipywidgets.VBox):
