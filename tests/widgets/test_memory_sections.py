@@ -43,7 +43,7 @@ def test_a_hand_made_table_of_tensors_is_enough(tmp_path):
     tables = sections.tables_of(wb.open_run(tmp_path, quiet=True))
     parts = shown(tables, sections.fullest_rank(tables))
     missing = {name for name, part in parts.items() if isinstance(part, Text)}
-    assert missing == {"peaks", "rank_peaks", "pool", "floors", "growth", "holes", "long_lives"}
+    assert missing == {"peaks", "rank_peaks", "pool", "floors", "growth", "holes", "long_lives", "savings"}
     assert parts["holes"].text == "No hole between blocks at the peak."  # a to d lie side by side at time 4
     assert parts["memory_map"].to_dict()["encoding"]["x"]["title"] == "tasks"
 
@@ -52,3 +52,19 @@ def test_a_hand_made_table_of_tensors_is_enough(tmp_path):
 def test_the_notebook_runs(data_samples, tmp_path, sample):
     notebook = data_samples.parent / "notebooks" / "explore" / "memory.ipynb"
     render_report(notebook, tmp_path / "out.ipynb", run_path=str(data_samples / sample))
+
+
+def test_stages_of_a_dry_run_stand_against_the_limit(data_samples):
+    run = wb.open_run(data_samples / "cases" / "05-oom-first-pipeline-stage", quiet=True)
+    spec = sections.stage_peaks({n: run.table(n) for n in ("log_messages", "settings")}).to_dict()
+    bars = {r["name"]: (round(r["gib"], 2), r["kind"]) for r in spec["datasets"][spec["data"]["name"]]}
+    assert len(bars) == 2 + 4
+    assert bars["dryrun_pp4, stage 0"] == (round(63040 / 1024, 2), "above the limit")
+    assert bars["dryrun_pp4, stage 2"] == (round(44032 / 1024, 2), "within the limit")
+    assert {r["limit"] for r in spec["datasets"][spec["data"]["name"]]} == {58.0}
+
+
+def test_a_peak_that_nothing_lowers_is_said(data_samples):
+    run = wb.open_run(data_samples / "simulated_devices" / "fragmentation", quiet=True)
+    said = sections.savings({"tensor_lifetimes": run.table("tensor_lifetimes")}, 0)
+    assert repr(said).startswith("Nothing that was allocated during the record would lower the peak")

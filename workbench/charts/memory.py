@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, GREY, ORANGE, QUIET, RED, AnyChart, empty_chart, half_width
+from workbench.charts.theme import BLUE, GREY, INK, ORANGE, QUIET, RED, AnyChart, empty_chart, half_width
 
 GIB, MS = 2**30, 1e-6
 MOST_PARTS = 12
@@ -87,6 +89,26 @@ def rank_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
             tooltip=["rank_id:O", "kind:N", alt.Tooltip("gib:Q", format=".3f")],
         )
     )
+
+
+def stage_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
+    """Peak of each pipeline stage (`stage_peaks_of_logs`) against the limit of the pool, a bar per set and stage."""
+    title = "Peak memory per pipeline stage"
+    if peaks.empty:
+        return empty_chart(title, "no log or dry run tells the peaks of stages")
+    data = peaks.assign(gib=peaks["actual_peak_bytes"] / GIB, limit=peaks["budget_bytes"] / GIB)
+    data["kind"] = (data["gib"] > data["limit"]).map({True: "above the limit", False: "within the limit"})
+    data["name"] = [f"{PurePosixPath(r.set).stem}, stage {r.stage}" for r in data.itertuples()]
+    colour = alt.Scale(domain=["within the limit", "above the limit"], range=[BLUE, RED])
+    base = alt.Chart(data[["name", "gib", "limit", "kind"]])
+    y = alt.Y("name:N", title=None, sort=None)
+    tooltip = ["name:N", alt.Tooltip("gib:Q", format=".1f"), alt.Tooltip("limit:Q", format=".1f")]
+    x = alt.X("gib:Q", title="memory (GiB)")
+    bars = base.mark_bar().encode(x, y, alt.Color("kind:N", title=None, scale=colour), tooltip=tooltip)
+    numbers = base.mark_text(align="right", dx=-4, color="white").encode(x, y, text=alt.Text("gib:Q", format=".1f"))
+    limit = base.mark_rule(color=INK, strokeDash=[5, 4]).encode(alt.X("limit:Q", title="memory (GiB)"))
+    named = _title(title, "dashed: limit of the pool" if data["limit"].notna().any() else "no limit is told")
+    return alt.layer(bars, numbers, limit).properties(title=named, height=alt.Step(24))
 
 
 def memory_map_chart(blocks: pd.DataFrame, *, clock: str = "ns") -> AnyChart:

@@ -7,20 +7,24 @@ from collections.abc import Mapping
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, ORANGE, AnyChart, empty_chart
+from workbench.charts.theme import BLUE, ORANGE, QUIET, RED, AnyChart, empty_chart
 
 SEEN_SHARE = 0.001  # of a step: smaller parts cannot be seen
 
 
-def courses_chart(rows: pd.DataFrame, column: str, *, title: str, unit: str) -> AnyChart:
-    """A line per run over steps (as `run_comparison.courses` returns)."""
+def courses_chart(rows: pd.DataFrame, column: str, *, title: str, unit: str, onset: int | None = None) -> AnyChart:
+    """A line per run over steps (as `run_comparison.courses` returns); a dashed line at step `onset`."""
     if rows.empty:
         return empty_chart(title, f"no step has a {column}")
     y = alt.Y(f"{column}:Q", title=unit, scale=alt.Scale(zero=False))
     x = alt.X("step:Q", title="step", scale=alt.Scale(nice=False))
     tooltip = ["run:N", "step:Q", alt.Tooltip(f"{column}:Q", format=".4f")]
-    lines = alt.Chart(rows, title=title).mark_line(strokeWidth=1.3)
-    return lines.encode(x, y, color=_colour(rows), tooltip=tooltip)
+    lines = alt.Chart(rows).mark_line(strokeWidth=1.3).encode(x, y, color=_colour(rows), tooltip=tooltip)
+    if onset is None:
+        return lines.properties(title=title)
+    mark = alt.Chart(pd.DataFrame({"step": [onset]})).mark_rule(color=RED, strokeDash=[5, 4]).encode(x)
+    named = alt.TitleParams(title, subtitle=f"dashed: step {onset}, where the fault begins", subtitleColor=QUIET)
+    return alt.layer(lines, mark).properties(title=named)
 
 
 def parts_chart(rows: pd.DataFrame, words: Mapping[str, str]) -> AnyChart:

@@ -18,6 +18,7 @@ from workbench.analyses.step_time import rank_step_times
 from workbench.charts import communication as communication_charts
 from workbench.charts import device_steps as step_charts
 from workbench.charts import kernels as kernel_charts
+from workbench.charts.device_steps import PARTS
 from workbench.run import Run
 from workbench.tables import TABLES
 from workbench.widgets.sections import Missing, Tables, Text, needs
@@ -62,7 +63,19 @@ def stalls(steps: pd.DataFrame, tables: Tables) -> Any:
     if steps.empty:
         return _no_steps()
     found = device_stalls(steps, tables.get("host_ops"))
-    return Text("No profiled step stalls.") if found.empty else found.round(2)
+    if found.empty:
+        return Text("No profiled step stalls.")
+    times = {"wall_us": "took, ms", "typical_us": "typical step, ms", "excess_us": "lost, ms"}
+    named = {c: w for c, (w, _) in PARTS.items()}
+    shown = found.assign(**found[list(times)] / 1e3, part=found["part"].replace(named)).round(2)
+    words = {**times, "part": "longest part beyond its typical time", "ranks_share": "share of the ranks"}
+    return shown.drop(columns="window").rename(columns=words).set_index("step")
+
+
+@needs("step_time")
+def profiled_rank_steps(tables: Tables, rank_id: int) -> Any:
+    """Each profiled step of one rank by part."""
+    return step_parts(profiled_steps(tables), rank_id)
 
 
 def own_time(steps: pd.DataFrame, tables: Tables, ranks: Ranks = None) -> Any:

@@ -10,6 +10,7 @@ from workbench.analyses import lifetimes, memory
 from workbench.analyses.allocator import replay, replay_blocks
 from workbench.analyses.blocks import blocks_from_curve, main_pool
 from workbench.analyses.downsample import downsample
+from workbench.analyses.log_memory import stage_peaks_of_logs
 from workbench.analyses.memory_what_if import last_use_savings, recompute_savings
 from workbench.charts import memory as charts
 from workbench.charts import memory_tables as styled
@@ -48,6 +49,12 @@ def peaks(tables: Tables) -> Any:
 def rank_peaks(tables: Tables) -> Any:
     """Peak of each rank, as a chart."""
     return charts.rank_peaks_chart(memory.memory_peaks(tables["memory_timeline"]))
+
+
+@needs("log_messages")
+def stage_peaks(tables: Tables) -> Any:
+    """Peak of each pipeline stage that logs or dry runs tell, as a chart."""
+    return charts.stage_peaks_chart(stage_peaks_of_logs(tables["log_messages"], tables.get("settings")))
 
 
 @needs("memory_timeline")
@@ -111,7 +118,10 @@ def savings(tables: Tables, rank_id: int) -> Any:
     rows = tables["tensor_lifetimes"]
     mine = rows[rows["rank_id"] == rank_id]
     found = last_use_savings(mine)
-    return charts.savings_chart(recompute_savings(mine) if found.empty else found)
+    found = recompute_savings(mine) if found.empty else found
+    if len(found) and not (found["saved_allocated_bytes"] > 0).any():
+        return Text("Nothing that was allocated during the record would lower the peak if it were freed or recomputed.")
+    return charts.savings_chart(found)
 
 
 def _floors(tables: Tables) -> pd.DataFrame:

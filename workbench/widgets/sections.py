@@ -47,7 +47,7 @@ class Text:
         return f"<p style='color:{'#57606a' if self.quiet else '#24292f'}'>{html.escape(self.text)}</p>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Missing(Text):
     """A line that says what is missing and how to collect it."""
 
