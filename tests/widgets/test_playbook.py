@@ -3,7 +3,7 @@ import pytest
 
 from tests.made_run import made_steps, write_run
 from workbench.errors import UnknownParameterError
-from workbench.widgets import sections
+from workbench.widgets import playbook, sections
 from workbench.widgets.playbook import NOT_YET, open_case
 
 
@@ -21,16 +21,43 @@ def test_a_run_without_a_fixed_one_is_shown_alone(two_runs):
     assert repr(case).endswith("after the fix: none yet.")
 
 
-def test_charts_stand_side_by_side_and_tables_one_below_the_other(two_runs):
+def test_charts_stand_side_by_side_and_tables_one_below_the_other(two_runs, monkeypatch):
     case = open_case("T1", two_runs[0], two_runs[1])
     chart = case.beside(sections.loss).to_dict()
     names = [f"before: {case.examined.run.run_id}", f"after: {case.fixed.run.run_id}"]
     assert [part["title"] for part in chart["hconcat"]] == names
-    shown = case.beside(lambda _tables: pd.DataFrame({"x<": [1]}))._repr_html_()
-    assert shown.count("<table") == 2
-    assert "x&lt;" in shown
+    stacked = case.beside(lambda _tables: pd.DataFrame({"x": [1]}))
+    assert [name for name, _part in stacked.parts] == names
+    shown = []
+    monkeypatch.setattr(playbook, "display", lambda *parts: shown.append(parts))
+    stacked._ipython_display_()
+    assert [(repr(name), list(table["x"])) for name, table in shown] == [(name, [1]) for name in names]
     missing = case.beside(sections.quality)
     assert repr(missing).count("No rows of table eval_samples") == 2
+
+
+def test_both_runs_stand_in_one_chart_with_the_onset(data_samples):
+    case = open_case("T1", str(data_samples / "lab_runs" / "no_clipping"))
+    lines, onset = case.over_steps("loss").to_dict()["layer"]
+    assert lines["encoding"]["color"]["scale"]["domain"] == ["before: no_clipping", "after: clipped"]
+    spec = case.over_steps("loss").to_dict()
+    assert [row["step"] for row in spec["datasets"][onset["data"]["name"]]] == [case.findings[0].steps.first]
+
+
+def test_a_run_that_fell_ill_nowhere_has_no_onset(two_runs):
+    spec = open_case("T1", *two_runs).over_steps("loss").to_dict()
+    assert "layer" not in spec
+    assert len(spec["encoding"]["color"]["scale"]["domain"]) == 2
+
+
+def test_jobs_of_one_folder_are_lines_of_one_chart(data_samples):
+    case = open_case("T10", str(data_samples / "cases" / "11-slower-after-upgrade"))
+    alone, both = case.jobs().to_dict(), case.jobs(after_fix=True).to_dict()
+    assert alone["encoding"]["color"]["scale"]["domain"] == ["earlier", "later"]
+    rows = {name: pd.DataFrame(rows) for name, rows in both["datasets"].items()}
+    before, after = (rows[part["data"]["name"]].groupby("run")["value"].median() for part in both["hconcat"])
+    assert before["later"] > 1.25 * before["earlier"]  # 6,597 and 5,043 ms
+    assert abs(after["later"] / after["earlier"] - 1) < 0.01
 
 
 def test_the_packaged_sample_has_its_fixed_run(data_samples):

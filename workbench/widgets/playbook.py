@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pandas as pd
+from IPython.display import display
 
+from workbench.analyses.run_comparison import courses
+from workbench.charts.run_comparison import courses_chart
 from workbench.charts.theme import half_width
 from workbench.errors import UnknownParameterError
 from workbench.files import share_dir
@@ -17,12 +20,19 @@ from workbench.findings.checks import Checks, Examined, Verdict, checks, conclud
 from workbench.findings.diagnosis import RULES
 from workbench.findings.finding import Finding
 from workbench.findings.playbooks import PLAYBOOKS
-from workbench.findings.rule_tables import run_tables
-from workbench.widgets.sections import Tables, Text
+from workbench.findings.rule_tables import of_all_runs, run_tables
+from workbench.widgets.sections import Tables, Text, needs
 
 NOT_YET = "No fixed run yet. After the change, run this notebook again with compare_with = the path of the new run."
 NAMES = tuple(sorted({name for rule in RULES for name in (*rule.needs, *rule.needs_any, *rule.uses)}))
 SAMPLES = "data_samples"
+COURSES = {  # column of `job_steps` -> title, unit, factor to that unit
+    "loss": ("Training loss", "loss (nats per token)", 1.0),
+    "learning_rate": ("Learning rate", "learning rate", 1.0),
+    "gradient_norm": ("Gradient norm before clipping", "gradient norm (L2)", 1.0),
+    "step_us": ("Step time", "step time (ms)", 1e-3),
+}
+JOBS = ("earlier", "later")
 Part = Callable[..., Any]
 
 
@@ -75,6 +85,31 @@ class Case:
             return alt.hconcat(*halves).resolve_scale(x="shared", y="shared", color="shared")
         return Stacked([(names[0], before), (names[1], after)])
 
+    def over_steps(self, column: str) -> Any:
+        """One column of the recorded steps of this run and the one after the fix, in one chart; where the fault begins.
+
+        Args:
+            column: of COURSES.
+        """
+        runs = {f"before: {self.examined.run.run_id}": self.tables}
+        if self.fixed is not None:
+            runs[f"after: {self.fixed.run.run_id}"] = self.fixed_tables
+        own = [f for f in self.findings if f.severity != "info" and f.cause in PLAYBOOKS[self.playbook].causes]
+        steps = {name: tables["training_steps"] for name, tables in runs.items() if "training_steps" in tables}
+        return _course(self.tables, steps, column, own[0].steps.first if own else None)
+
+    def jobs(self, column: str = "step_us", *, after_fix: bool = False) -> Any:
+        """One column of the steps of each job that lies in the run's directory, in one chart.
+
+        Args:
+            column: of COURSES.
+            after_fix: draw the jobs after the fix beside them.
+        """
+        if not after_fix or self.fixed is None:
+            return _course(self.tables, _jobs(self.tables, self.examined.run.sources), column, None)
+        sources = {id(self.tables): self.examined.run.sources, id(self.fixed_tables): self.fixed.run.sources}
+        return self.beside(lambda tables: _course(tables, _jobs(tables, sources[id(tables)]), column, None))
+
     def __repr__(self) -> str:
         symptom = f"{self.playbook}: {PLAYBOOKS[self.playbook].symptom}"
         after = "none yet" if self.fixed is None else self.fixed.run.run_id
@@ -93,8 +128,9 @@ class Stacked:
     def __repr__(self) -> str:
         return "\n".join(f"{name}\n{part!r}" for name, part in self.parts)
 
-    def _repr_html_(self) -> str:
-        return "".join(f"<p><b>{html.escape(name)}</b></p>{_as_html(part)}" for name, part in self.parts)
+    def _ipython_display_(self) -> None:
+        for name, part in self.parts:
+            display(Text(name, quiet=False), part)
 
 
 def open_case(playbook: str, run_path: str, compare_with: str | None = None) -> Case:
@@ -130,8 +166,17 @@ def _packaged_fix(playbook: str, run_path: str) -> str | None:
     return str(samples / known.fixed_sample) if is_sample else None
 
 
-def _as_html(part: Any) -> str:
-    if isinstance(part, pd.DataFrame):
-        return str(part._repr_html_())
-    shown = getattr(part, "_repr_html_", None)
-    return f"<pre>{html.escape(repr(part))}</pre>" if shown is None else str(shown())
+def _jobs(tables: Tables, sources: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Table `training_steps` of each job in a directory, by name."""
+    if "training_steps" not in tables:
+        return {}
+    jobs = [steps for _, steps in of_all_runs(tables, sources)["training_steps"].groupby("run")]
+    names = JOBS if len(jobs) == len(JOBS) else [f"job {i}" for i in range(1, len(jobs) + 1)]
+    return dict(zip(names, jobs, strict=True))
+
+
+@needs("training_steps")
+def _course(_tables: Tables, runs: Mapping[str, pd.DataFrame], column: str, onset: int | None) -> Any:
+    title, unit, factor = COURSES[column]
+    rows = courses(runs, column)
+    return courses_chart(rows.assign(value=rows[column] * factor), "value", title=title, unit=unit, onset=onset)
