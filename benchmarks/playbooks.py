@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import nbformat
+from document import write_section
 
 from workbench.files import share_dir
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.reporting.report import render_report
 
-BEGIN, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
+SECTION = "verdicts"
 HEALTHY = {
     "T3": "simulated_devices/healthy", "T4": "simulated_cluster_healthy", "T7": "simulated_devices/healthy",
     "T9": "simulated_devices/healthy", "T10": "upgrade_fixed",
@@ -34,9 +35,7 @@ def main() -> None:
         lines.append(row(name, arguments.keep))
         print(lines[-1], flush=True)
     if arguments.write:
-        head, _, rest = arguments.write.read_text().partition(BEGIN)
-        tail = rest.partition(END)[2]
-        arguments.write.write_text(f"{head}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{tail}")
+        write_section(arguments.write, SECTION, "\n".join(lines))
 
 
 def row(name: str, keep: Path) -> str:

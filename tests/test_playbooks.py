@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from playbooks import HEALTHY, OTHERS
 
 from workbench.findings.checks import conclude, examine
 from workbench.findings.playbooks import PLAYBOOKS
@@ -17,10 +18,6 @@ FOUND = {
     "T1": "no_gradient_clipping", "T2": "data_starved", "T3": "stage_imbalance", "T4": "slow_link",
     "T5": "data_mix_shift", "T6": "data_starved", "T7": "stall_steps", "T8": "recompile", "T9": "fragmentation",
     "T10": "version_regression", "E7": "checkpoint_stall",
-}  # fmt: skip
-HEALTHY = {
-    "T3": "simulated_devices/healthy", "T4": "simulated_cluster_healthy", "T7": "simulated_devices/healthy",
-    "T9": "simulated_devices/healthy", "T10": "upgrade_fixed",
 }  # fmt: skip
 RULED_OUT = FOUND | {"T5": "subset_regression"}  # the healthy run does not record which samples it takes
 OTHER_RUNS = [
@@ -77,7 +74,7 @@ def test_the_faulty_sample_has_the_cause_and_the_fixed_one_proves_it(playbook, t
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_a_healthy_run_has_none_of_the_causes(playbook, tmp_path):
-    healthy = SAMPLES / HEALTHY.get(playbook, "rehearsal_run")
+    healthy = SAMPLES / HEALTHY.get(playbook, OTHERS)
     shown, _pictures, _written = executed(playbook, tmp_path, run_path=str(healthy))
     sentence, *checks = shown["case.verdict()"].splitlines()
     assert sentence.startswith("None of this playbook's causes, and nothing else is found.")
