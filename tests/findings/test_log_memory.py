@@ -173,12 +173,15 @@ def test_a_stage_over_the_limit_while_the_others_have_room(tmp_path):
     assert told["vocabulary of the embedding, which lies on the first stage"] == "151936"
     assert told["allocation that failed on rank 0 (first step)"] == pytest.approx(2.3, rel=1e-6)
     assert "stage 0 to stage 2 or 3" in found[0].fix
-    assert [r.cause for r in found[0].rules_out] == ["fragmentation"]
+    assert [r.cause for r in found[0].rules_out] == ["fragmentation", "out_of_memory"]
 
 
 def test_the_last_stage_can_be_the_full_one(tmp_path):
     found = find_memory_failures(messages(tmp_path, dry_run([40, 42, 44, 63])))[0]
     assert (found.cause, found.culprit.stage, found.culprit.rank) == ("stage_imbalance", 3, 48)
+    assert [r.because for r in found.rules_out if r.cause == "out_of_memory"] == [
+        "all stages together fit; only stage 3 is beyond the limit, and fails there"
+    ]
     assert not any(e.table == "settings" for e in found.evidence)
 
 

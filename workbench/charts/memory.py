@@ -105,7 +105,11 @@ def stage_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
     tooltip = ["name:N", alt.Tooltip("gib:Q", format=".1f"), alt.Tooltip("limit:Q", format=".1f")]
     x = alt.X("gib:Q", title="memory (GiB)")
     bars = base.mark_bar().encode(x, y, alt.Color("kind:N", title=None, scale=colour), tooltip=tooltip)
-    numbers = base.mark_text(align="right", dx=-4, color="white").encode(x, y, text=alt.Text("gib:Q", format=".1f"))
+    numbers = base.mark_text(align="left", color="white").encode(
+        x=alt.value(5),  # at the axis: a number at the bar's end would lie on the limit
+        y=y,
+        text=alt.Text("gib:Q", format=".1f"),
+    )
     limit = base.mark_rule(color=INK, strokeDash=[5, 4]).encode(alt.X("limit:Q", title="memory (GiB)"))
     named = _title(title, "dashed: limit of the pool" if data["limit"].notna().any() else "no limit is told")
     return alt.layer(bars, numbers, limit).properties(title=named, height=alt.Step(24))

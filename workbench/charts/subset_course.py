@@ -10,6 +10,7 @@ from workbench.errors import UnknownParameterError
 from workbench.metrics import evaluation_title
 
 FELL, HOLDS = "fell beyond noise", "holds or improves"
+DARK_SHARE = 0.6  # of the colour scale: from there on ink is lost on a cell
 STATES = {FELL: 1.0, HOLDS: 0.45}  # opacity
 CHOICE_WORDS = {"recommended": GREEN, "cannot be told from the best": BLUE, "worse beyond noise": GREY}
 
@@ -133,7 +134,9 @@ def position_chart(losses: pd.DataFrame, *, subset: str | None = None) -> AnyCha
         color=alt.Color("loss:Q", title="nats per token", scale=alt.Scale(scheme="oranges", zero=False)),
         tooltip=["subset:N", "place:N", "length:N", *three, alt.Tooltip("perplexity:Q", format=".4g"), "n:Q"],
     )
-    texts = base.mark_text(color=INK).encode(text=alt.Text("loss:Q", format=".2f"))
+    dark = float(shown["loss"].min() + DARK_SHARE * (shown["loss"].max() - shown["loss"].min()))
+    colour = alt.condition(f"datum.loss > {dark}", alt.value("white"), alt.value(INK))
+    texts = base.mark_text().encode(text=alt.Text("loss:Q", format=".2f"), color=colour)
     panels = alt.layer(cells, texts).properties(width=420, height=alt.Step(30))
     return panels.facet(row=alt.Row("subset:N", title=None)).properties(
         title=alt.TitleParams("Loss by length and place", subtitle="down: length of the sample in tokens, per subset")

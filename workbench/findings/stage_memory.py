@@ -80,7 +80,7 @@ def _imbalance(
             *_embedding_facts(settings, stage),
             *_failure_facts(failures),
         ),
-        rules_out=_no_fragments(here),
+        rules_out=(*_no_fragments(here), *_not_the_model(over)),
     )
 
 
@@ -167,6 +167,12 @@ def _failure_facts(failures: pd.DataFrame | None) -> list[Evidence]:
     size = float(row["request_bytes"]) / GIB if row["request_bytes"] > 0 else None
     where = f"{row['file']}, line {row['line']}"
     return [Evidence(fact=fact, value=size, unit="GiB", table="log_messages", where=where)]
+
+
+def _not_the_model(over: list[int]) -> tuple[RuledOut, ...]:
+    """What a failure on the full stages is not, where the mean of the stages fits."""
+    because = f"all stages together fit; only stage {' and '.join(map(str, over))} is beyond the limit, and fails there"
+    return (RuledOut(cause="out_of_memory", because=because),) if over else ()
 
 
 def _no_fragments(here: pd.DataFrame) -> tuple[RuledOut, ...]:
