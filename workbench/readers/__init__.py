@@ -35,6 +35,7 @@ from workbench.readers import (
     run_extras,
     runtime_profiler,
     series,
+    series_records,
     settings_files,
     step_time,
     straggler_trace,
@@ -51,7 +52,7 @@ _OLD_PROFILE = (
 _HOST = (host_profile, runtime_profiler, memory_tracker, monitor_tables, event_files)
 MODULES = (
     run_directory, data_samples, run_extras, generated_text, straggler_trace, *_PROFILE, *_PIPELINE, *_OLD_PROFILE,
-    *_HOST, trace, logs, settings_files, series,
+    *_HOST, trace, logs, settings_files, series, series_records,
 )  # fmt: skip
 ALL_KINDS: tuple[FileKind, ...] = tuple(kind for module in MODULES for kind in module.KINDS)
 

@@ -55,7 +55,7 @@ def read_json_lines(path: Path, context: FileContext) -> tuple[NumberedRecords, 
         text = line.strip(b" \t\r\x00")
         if not text:
             continue
-        record = _object_or_none(text)
+        record = object_of(text)
         if record is None:
             bad.append((number, number == len(content)))
         else:
@@ -64,7 +64,8 @@ def read_json_lines(path: Path, context: FileContext) -> tuple[NumberedRecords, 
     return kept, _notes_on_lines(context.name(path), bad, kept_any=bool(kept.records))
 
 
-def _object_or_none(text: bytes) -> Record | None:
+def object_of(text: bytes) -> Record | None:
+    """The JSON object of a line; None where it holds none."""
     try:
         record = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

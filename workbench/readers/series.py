@@ -55,7 +55,11 @@ def read_series(path: Path, context: FileContext) -> dict[str, Reading]:
     Raises:
         UnreadableFileError: no bytes, or no line with a known column name.
     """
-    data = read_cells(path, context)
+    return tables_of(read_cells(path, context), path, context)
+
+
+def tables_of(data: SeriesFile, path: Path, context: FileContext) -> dict[str, Reading]:
+    """Every table that the columns of a file open."""
     placed = rank_of_place(path, context.root)
     filled = [f for plan in PLANS if (f := plan(data, placed)) is not None]
     if any(table is SETTINGS or table is DATA_MIX for table, _, _ in filled):
@@ -271,11 +275,12 @@ def _long(data: SeriesFile) -> pd.DataFrame:
     return long[long["text"].notna()].assign(file=data.file)
 
 
+SERIES_TABLES = ("training_steps", "evals", "telemetry", "memory_timeline", "data_mix", "settings", "series")
 KINDS = (
     FileKind(
         name="csv_series",
         meaning="CSV beside logs whose column names are known: steps, scores, telemetry, memory, data mix, settings",
-        tables=("training_steps", "evals", "telemetry", "memory_timeline", "data_mix", "settings", "series"),
+        tables=SERIES_TABLES,
         sniff=sniff_series,
         read=read_series,
     ),
