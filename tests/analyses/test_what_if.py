@@ -72,6 +72,18 @@ def test_two_faults_that_hide_each_other(shared_dir, tmp_path):
     assert found.loc[2, "step_us"] == pytest.approx(truth["ideal_step_ms"] * 1000, rel=0.01)
 
 
+def test_late_data_in_steps_that_compile_count_as_in_the_others(shared_dir, tmp_path):
+    run, truth = make_cluster(shared_dir, tmp_path / "run", "data_starved:60", "recompile:2:900", seed=5)
+    faults = {f["kind"]: f for f in truth["faults"]}
+    steps = faults["recompile"]["steps"]
+    rows = pd.DataFrame([{"what": "data_wait", "steps": steps}, {"what": "steps", "steps": steps}])
+    found = what_if(step_model(profile_tables(run)), rows)
+    for i, kind in enumerate(("data_starved", "recompile")):
+        assert found.loc[i, "step_us"] == pytest.approx(faults[kind]["step_ms_without"] * 1000, rel=0.01)
+    assert found.loc[2, "step_us"] == pytest.approx(truth["ideal_step_ms"] * 1000, rel=0.02)
+    assert not found["is_masked"].any()
+
+
 def test_nothing_to_gain_in_a_healthy_run_and_no_order_of_rows(shared_dir, tmp_path):
     run, _ = make_cluster(shared_dir, tmp_path / "run", seed=9)
     tables = profile_tables(run)

@@ -1,13 +1,12 @@
 """A replayed step and one cause -> delays and work of its operations without the cause.
 
-Each change takes what earlier changes left, and compares with peers as recorded.
+Each change takes what earlier changes left, and compares with peers as recorded (other steps: as they now are).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,48 +16,13 @@ from numpy.typing import NDArray
 from workbench.analyses.gradients import gradients_ready
 from workbench.analyses.kernels import common_ratio
 from workbench.analyses.pipeline_schedule import passes_by_stage, pipeline_step_us
-from workbench.analyses.profile_operations import profile_replay
-from workbench.analyses.replay import Replay
 from workbench.analyses.statistics import FloatArray
+from workbench.analyses.step_model import Durations, StepModel
 from workbench.errors import UnknownContentError, UnknownParameterError
 from workbench.tables import LINKS
 
 SMALL_US = 10.0  # a launch takes the host about 25 us: kernels below leave the device idle, however fast they are
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class StepModel:
-    """The operations of a profile and their replay; `links` is table `links`, or None."""
-
-    profile: pd.DataFrame  # as `profile_operations` returns
-    links: pd.DataFrame | None
-
-    @cached_property
-    def recorded(self) -> Replay:
-        """The replay of what needs what as the profile shows it."""
-        return profile_replay(self.profile)
-
-    @cached_property
-    def overlapped(self) -> Replay:
-        """The replay of the same operations with gradients reduced as soon as they are there."""
-        return profile_replay(self.profile, overlapped=True)
-
-
-@dataclass(frozen=True)
-class Durations:
-    """Delay and work of every operation, which of the two replays they are for, and what a step is longer than it."""
-
-    delay_us: FloatArray
-    work_us: FloatArray
-    overlapped: bool = False
-    shift_us: float = 0.0
-
-    @classmethod
-    def recorded(cls, model: StepModel) -> Durations:
-        """As the profile shows them."""
-        table = model.recorded.operations
-        return cls(table["delay_us"].to_numpy(copy=True), table["work_us"].to_numpy(copy=True))
 
 
 def as_rank_peers(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
@@ -123,25 +87,29 @@ def as_other_steps(model: StepModel, durations: Durations, arguments: Mapping[st
     key = ["rank_id", "lane", "ordinal"]
     changed: dict[str, Any] = {}
     for column, now in (("work_us", durations.work_us), ("delay_us", durations.delay_us)):
-        median = table[~mine].groupby(key)[column].median().rename("peer")
+        median = table.assign(peer=now)[~mine].groupby(key)["peer"].median()
         peer = table[key].join(median, on=key)["peer"].to_numpy()
         changed[column] = np.where(mine & np.isfinite(peer) & (peer < now), peer, now)
     return replace(durations, **changed)
 
 
 def without_data_wait(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:
-    """No wait at the begin of steps; of `rank_id`, if given, only as long as on the other ranks."""
+    """No wait at the begin of steps; of `rank_id`, if given, only as long as on the other ranks.
+
+    In `steps`, which something else holds up at their begin, only what the rank waits in the others.
+    """
     table = model.recorded.operations
     heads = _heads(table)
-    wait = table["head_us"].fillna(table["delay_us"]).to_numpy()
-    if "rank_id" not in arguments:
-        return replace(
-            durations, delay_us=np.where(heads, np.maximum(durations.delay_us - wait, 0.0), durations.delay_us)
-        )
-    mine = heads & (table["rank_id"] == int(arguments["rank_id"])).to_numpy()
-    others = pd.Series(wait, table.index)[heads & ~mine].groupby(table["step"]).median()
-    excess = np.maximum(wait - table["step"].map(others).fillna(0.0).to_numpy(dtype=np.float64), 0.0)
-    return replace(durations, delay_us=np.where(mine, np.maximum(durations.delay_us - excess, 0.0), durations.delay_us))
+    wait = table["head_us"].fillna(table["delay_us"])
+    aside = heads & table["step"].isin(arguments.get("steps", ())).to_numpy()
+    usual = table["rank_id"].map(wait[heads & ~aside].groupby(table["rank_id"]).median()).fillna(0.0)
+    wait = wait.where(~aside, np.minimum(wait, usual))
+    if "rank_id" in arguments:
+        mine = heads & (table["rank_id"] == int(arguments["rank_id"])).to_numpy()
+        others = wait[heads & ~mine].groupby(table["step"]).median()
+        heads, wait = mine, np.maximum(wait - table["step"].map(others).fillna(0.0), 0.0)
+    left = np.maximum(durations.delay_us - wait.to_numpy(dtype=np.float64), 0.0)
+    return replace(durations, delay_us=np.where(heads, left, durations.delay_us))
 
 
 def with_overlap(model: StepModel, durations: Durations, arguments: Mapping[str, Any]) -> Durations:

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from workbench.analyses.changes import Durations, StepModel, all_as_peers, without_data_wait
+from workbench.analyses.changes import all_as_peers, without_data_wait
 from workbench.analyses.statistics import FloatArray
+from workbench.analyses.step_model import Durations, StepModel
 from workbench.analyses.what_if import step_model
 from workbench.errors import MissingColumnsError, UnknownParameterError
 

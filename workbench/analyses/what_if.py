@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from workbench.analyses.changes import CHANGES, Durations, StepModel
+from workbench.analyses.changes import CHANGES
 from workbench.analyses.profile_operations import profile_operations
 from workbench.analyses.statistics import FloatArray
+from workbench.analyses.step_model import Durations, StepModel
 from workbench.errors import UnknownContentError, UnknownParameterError
 from workbench.tables import KERNELS
 
@@ -53,7 +54,8 @@ def what_if(model: StepModel, scenarios: pd.DataFrame) -> pd.DataFrame:
             - op_type (op_type, rank_id): kernels of one type on one rank as on its peers;
             - link (src_rank, dst_rank): as fast as the slowest of the other links;
             - steps (steps: a list): as the other steps;
-            - data_wait (rank_id: only as long as on other ranks; missing: none on any rank);
+            - data_wait (rank_id: only as long as on other ranks; missing: none on any rank; steps: a list, whose begin
+              something else holds up: only as long as in the others);
             - overlap: gradients are reduced as soon as they are there;
             - fusion: one gradient collective per layer;
             - small_ops (op_type or missing): no kernels shorter than their launch;

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.analyses.changes import StepModel
+from workbench.analyses.step_model import StepModel
 from workbench.analyses.what_if import step_model, what_if
 from workbench.errors import WorkbenchError
 from workbench.findings.communication import MICRO_BATCHES_PER_STAGE
@@ -37,7 +37,8 @@ def priced(
     Returns:
         In the same order. A finding whose cause alone saves little because another hides it has a fact that says so.
     """
-    scenarios = [_scenario(finding, stages, tables) for finding in findings]
+    compiling = sorted({s for f in findings if f.cause == "recompile" for s in f.steps.list or ()})
+    scenarios = [_scenario(finding, stages, tables, compiling) for finding in findings]
     if "kernels" not in tables or all(s is None for s in scenarios):
         return list(findings)
     try:
@@ -96,8 +97,10 @@ def _estimated(finding: Finding, reason: str) -> Finding:
     return replace(finding, evidence=(*finding.evidence, fact))
 
 
-def _scenario(finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any] | None:
-    """The row of `what_if` that takes the finding's cause away."""
+def _scenario(
+    finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.DataFrame], compiling: Sequence[int]
+) -> dict[str, Any] | None:
+    """The row of `what_if` that takes the finding's cause away; `compiling` steps begin late for a reason of theirs."""
     who, one_rank = finding.culprit, {"rank_id": finding.culprit.rank}
     if finding.sub_cause == "more_work":  # peers run other shapes: there is nothing to replay it with
         return None
@@ -117,7 +120,7 @@ def _scenario(finding: Finding, stages: pd.DataFrame, tables: Mapping[str, pd.Da
     scenarios: dict[str, dict[str, Any]] = {
         "slow_rank": {"what": "device" if finding.sub_cause == DEVICE_SLOW else "rank", **one_rank},
         "slow_op": {"what": "op_type", "op_type": who.op, **one_rank},
-        "data_starved": {"what": "data_wait", **one_rank},
+        "data_starved": {"what": "data_wait", **one_rank, "steps": compiling or None},
         "stall_steps": {"what": "steps", "steps": finding.steps.list},
         "recompile": {"what": "steps", "steps": finding.steps.list},
         "unfused_allreduce": {"what": "fusion"},
