@@ -66,6 +66,18 @@ def test_a_single_jump_in_the_first_steps_is_of_the_rate_only_without_warm_up(se
     assert find_lr_too_high(steps(seed=seed, loss=tuned, gradient_norm=norm, learning_rate=1e-5 + 0 * step)) == []
 
 
+def test_a_jump_below_the_first_loss_tells_with_the_gradient_norm_alone():
+    step, loss, norm = healthy()
+    loss = np.select([step == 12, (step > 1) & (step < 40)], [5.4, 3.5], loss)
+    norm = np.where(step == 12, 20.0, norm)
+    (found,) = find_lr_too_high(steps(loss=loss, gradient_norm=norm, learning_rate=0.03 + 0 * step))
+    assert (found.sub_cause, found.steps.first) == ("warmup_too_short", 1)
+    assert found.evidence[1].value == 5.4
+    assert "before step" not in found.fix
+    level = np.where(step == 12, 2.0, norm)
+    assert find_lr_too_high(steps(loss=loss, gradient_norm=level, learning_rate=0.03 + 0 * step)) == []
+
+
 def test_what_is_no_rate_that_is_too_high():
     for seed in range(6):
         step, loss, norm = healthy(seed=seed)

@@ -104,7 +104,8 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
 
     It counts if the level behind stays `RISE_SHARE` above the best level before, to the last step, over at least a
     tenth of the steps; or if within the first steps the loss rises that far above its first value. Without a warm-up a
-    single step is enough, `JUMP_SHARE` above the first loss of a fresh model (one that learned a lot afterwards).
+    single step is enough, `JUMP_SHARE` above the first loss of a fresh model (one that learned a lot afterwards), or
+    above its lowest one with a gradient norm that jumps, too.
     """
     known = job[job["loss"].notna() & np.isfinite(job["loss"].astype("float64"))]
     if len(known) < STEPS_LEAST:
@@ -113,9 +114,9 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
     head = _medians(loss, 3)[: max(SETTLED_STEPS, int(FIRST_SHARE * len(loss)))]
     if head.max() > (1 + RISE_SHARE) * loss[0] and head.argmax() > 0:
         return _diverged(job, int(step[0]), at_start=True, best=float(loss[0]), after=float(head.max()))
-    early = loss[: len(head)]
-    if _jumps_without_warmup(job, loss, early):
-        return _diverged(job, int(step[0]), at_start=True, best=float(loss[0]), after=float(early.max()))
+    jump = _jump_without_warmup(job, known, len(head))
+    if jump is not None:
+        return _diverged(job, int(step[0]), at_start=True, best=float(loss[: jump + 1].min()), after=float(loss[jump]))
     window = max(5, len(loss) // 24)
     level = _medians(loss, window)
     best = int(level.argmin())
@@ -215,12 +216,26 @@ def _episode(job: pd.DataFrame, row: dict[str, float]) -> tuple[float, float, fl
     return float(row["peak"]) / typical if typical > 0 else math.inf, ratio, after, after > limit
 
 
-def _jumps_without_warmup(job: pd.DataFrame, loss: FloatArray, early: FloatArray) -> bool:
+def _jump_without_warmup(job: pd.DataFrame, known: pd.DataFrame, early: int) -> int | None:
+    """Place of the highest of the first `early` losses where it jumps though the rate did not warm up; else None.
+
+    It jumps if it is `JUMP_SHARE` above the first loss, or above the lowest one so far while the gradient norm is
+    `NORM_JUMP` times its median so far.
+    """
     begins, has_rates = int(job["step"].iloc[0]) <= 1, bool(job["learning_rate"].notna().any())
     if not begins or not has_rates or warmup_end(job) - int(job["step"].iloc[0]) >= SHORT_WARMUP:
-        return False
-    learned = float(np.median(loss[len(loss) // 2 :])) * (1 + JUMP_SHARE) < loss[0]
-    return learned and bool(early.max() > (1 + JUMP_SHARE) * loss[0])
+        return None
+    loss, norm = known["loss"].to_numpy("float64"), known["gradient_norm"].to_numpy("float64")
+    if not float(np.median(loss[len(loss) // 2 :])) * (1 + JUMP_SHARE) < loss[0]:
+        return None  # a model that has learned: its first loss is no measure
+    jumps = [k for k in range(1, early) if _jumps_at(loss, norm, k)]
+    return max(jumps, key=lambda k: loss[k]) if jumps else None
+
+
+def _jumps_at(loss: FloatArray, norm: FloatArray, k: int) -> bool:
+    if loss[k] > (1 + JUMP_SHARE) * loss[0]:
+        return True
+    return bool(loss[k] > (1 + JUMP_SHARE) * loss[:k].min() and norm[k] > NORM_JUMP * np.median(norm[:k]))
 
 
 def _diverged(job: pd.DataFrame, step: int, *, at_start: bool, best: float, after: float) -> Divergence:

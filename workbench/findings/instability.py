@@ -51,10 +51,11 @@ def find_lr_too_high(training_steps: pd.DataFrame) -> list[Finding]:
 def _too_high(found: Divergence, grows: bool) -> Finding:
     short = found.at_start and found.warmup_steps < SHORT_WARMUP
     confidence: Confidence = "high" if grows or short else "medium"
-    what = "rises above its first value" if found.at_start else "turns upwards and stays there"
+    what = "jumps up" if short else "rises above its first value" if found.at_start else "turns upwards for good"
     fix = "Lower the peak learning rate, by a factor of 3 to 10"
     if short:
         fix = "Warm the learning rate up over some hundred steps, or start lower"
+    again = "start again" if found.at_start else f"restart from a checkpoint before step {found.step}"
     return Finding(
         cause="lr_too_high",
         sub_cause="warmup_too_short" if short else None,
@@ -63,7 +64,7 @@ def _too_high(found: Divergence, grows: bool) -> Finding:
         confidence=confidence,
         title=f"From step {found.step} on the loss {what}: {found.best:.3g} to {found.after:.3g}, at a learning "
         f"rate of up to {found.peak_rate:.3g} after {found.warmup_steps} steps of warm-up.",
-        fix=f"{fix}; restart from a checkpoint before step {found.step}, and check the gradient norm, too.",
+        fix=f"{fix}; {again}, and check the gradient norm, too.",
         source="level of the loss against its best, with the gradient norm; thresholds ours",
         steps=Steps(first=found.step),
         evidence=(
