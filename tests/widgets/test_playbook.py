@@ -60,6 +60,19 @@ def test_jobs_of_one_folder_are_lines_of_one_chart(data_samples):
     assert abs(after["later"] / after["earlier"] - 1) < 0.01
 
 
+def test_operators_of_both_jobs_stand_beside_each_other(data_samples):
+    spec = open_case("T10", str(data_samples / "cases" / "11-slower-after-upgrade")).operators().to_dict()
+    bars = {(r["part"], r["run"]): r["ms"] for r in spec["datasets"][spec["data"]["name"]]}
+    assert bars["MatMulV2", "earlier"] == pytest.approx(2710.4)
+    assert bars["FlashAttentionScore", "later"] == 0
+    assert bars["SoftmaxV2", "later"] == pytest.approx(700.0)
+
+
+def test_one_job_has_no_operators_to_compare(data_samples):
+    alone = open_case("T10", str(data_samples / "simulated_devices" / "healthy")).operators()
+    assert "two jobs" in repr(alone) or "No rows of table kernel_totals" in repr(alone)
+
+
 def test_the_packaged_sample_has_its_fixed_run(data_samples):
     case = open_case("T8", str(data_samples / "lab_runs" / "recompile"))
     assert case.fixed.run.root.name == "healthy"

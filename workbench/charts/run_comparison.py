@@ -27,14 +27,21 @@ def courses_chart(rows: pd.DataFrame, column: str, *, title: str, unit: str, ons
     return alt.layer(lines, mark).properties(title=named)
 
 
-def parts_chart(rows: pd.DataFrame, words: Mapping[str, str]) -> AnyChart:
+def parts_chart(
+    rows: pd.DataFrame,
+    words: Mapping[str, str],
+    *,
+    title: str = "Where a mean step's time goes",
+    unit: str = "time per step (ms)",
+) -> AnyChart:
     """Parts of a mean step of two runs, a pair of bars per part.
 
     Args:
         rows: run, part, us_per_step.
         words: what a part is called on the chart; others keep their name.
+        title: of the chart.
+        unit: title of the axis, where the times are those of something else than a step.
     """
-    title = "Where a mean step's time goes"
     largest = rows.groupby("part")["us_per_step"].max()
     seen = largest[largest > SEEN_SHARE * float(rows["us_per_step"].sum())].sort_values(ascending=False)
     if seen.empty:
@@ -46,7 +53,7 @@ def parts_chart(rows: pd.DataFrame, words: Mapping[str, str]) -> AnyChart:
         alt.Chart(shown[["run", "part", "ms"]], title=title)
         .mark_bar()
         .encode(
-            x=alt.X("ms:Q", title="time per step (ms)"),
+            x=alt.X("ms:Q", title=unit),
             y=alt.Y("part:N", title=None, sort=order),
             yOffset=alt.YOffset("run:N", sort=_runs(rows)),
             color=_colour(rows),

@@ -12,7 +12,8 @@ import pandas as pd
 from IPython.display import display
 
 from workbench.analyses.run_comparison import courses
-from workbench.charts.run_comparison import courses_chart
+from workbench.analyses.version_change import operator_changes
+from workbench.charts.run_comparison import courses_chart, parts_chart
 from workbench.charts.theme import half_width
 from workbench.errors import UnknownParameterError
 from workbench.files import share_dir
@@ -21,6 +22,7 @@ from workbench.findings.diagnosis import RULES
 from workbench.findings.finding import Finding
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule_tables import of_all_runs, run_tables
+from workbench.run import Run
 from workbench.widgets.sections import Tables, Text, needs
 
 NOT_YET = "No fixed run yet. After the change, run this notebook again with compare_with = the path of the new run."
@@ -110,6 +112,10 @@ class Case:
         sources = {id(self.tables): self.examined.run.sources, id(self.fixed_tables): self.fixed.run.sources}
         return self.beside(lambda tables: _course(tables, _jobs(tables, sources[id(tables)]), column, None))
 
+    def operators(self) -> Any:
+        """Operator types of the earlier and the later job in the run's directory, where both were profiled."""
+        return _operators(self.tables, self.examined.run)
+
     def __repr__(self) -> str:
         symptom = f"{self.playbook}: {PLAYBOOKS[self.playbook].symptom}"
         after = "none yet" if self.fixed is None else self.fixed.run.run_id
@@ -180,3 +186,17 @@ def _course(_tables: Tables, runs: Mapping[str, pd.DataFrame], column: str, onse
     title, unit, factor = COURSES[column]
     rows = courses(runs, column)
     return courses_chart(rows.assign(value=rows[column] * factor), "value", title=title, unit=unit, onset=onset)
+
+
+@needs("kernel_totals")
+def _operators(tables: Tables, run: Run) -> Any:
+    jobs = _jobs(tables, run.sources)
+    if len(jobs) != len(JOBS):
+        return Text("Operators are compared between two jobs: put logs and operator tables of both into one folder.")
+    sources = {i: [str(s) for s in steps["source"].dropna().unique()] for i, steps in enumerate(jobs.values())}
+    found = operator_changes(tables["kernel_totals"], run.sources, sources)
+    if found is None:
+        return Text("Nothing tells which profile belongs to which job: name the files as the logs, before and after.")
+    named = found.rename(columns={"op_type": "part", "before_us": JOBS[0], "after_us": JOBS[1]})
+    rows = named.melt("part", list(JOBS), "run", "us_per_step")
+    return parts_chart(rows, {}, title="Operators in the profiles of both jobs", unit="time in the profile (ms)")
