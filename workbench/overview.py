@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.readers.discovery import Source
 from workbench.tables import TABLES, Note
@@ -115,21 +115,26 @@ def _by_fix(missing: list[dict[str, str]]) -> list[tuple[str, list[str]]]:
     return list(lines.items())
 
 
+def missing_html(missing: Sequence[Mapping[str, str]]) -> str:
+    """Missing tables, what that costs and what collects them, folded; empty if none is missing."""
+    if not missing:
+        return ""
+    head = "<tr><th>missing table</th><th>costs</th><th>to collect it</th></tr>"
+    rows = "".join(_cells(m["table"], m["costs"], m["collect_with"]) for m in missing)
+    return f"<details><summary>{len(missing)} tables are missing</summary><table>{head}{rows}</table></details>"
+
+
+def _cells(*texts: str) -> str:
+    return "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(plain(t))}</td>" for t in texts) + "</tr>"
+
+
 def as_html(title: str, sources: Sequence[Source], coverage: dict, notes: Sequence[Note]) -> str:
     """The overview that Lab shows."""
-
-    def cells(*texts: str) -> str:
-        return "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(plain(t))}</td>" for t in texts) + "</tr>"
-
-    found = "".join(cells(who, what) for who, what in found_lines(sources))
-    lacking = "".join(cells(m["table"], m["costs"], m["collect_with"]) for m in coverage["missing"])
-    problems = "".join(cells(n.file, n.where, n.problem, n.lost, n.fix) for n in notes)
+    found = "".join(_cells(who, what) for who, what in found_lines(sources))
+    problems = "".join(_cells(n.file, n.where, n.problem, n.lost, n.fix) for n in notes)
     tables = html.escape(", ".join(coverage["tables"]) or "none")
     parts = [f"<b>{html.escape(plain(title))}</b>", f"<table>{found}</table>", f"<p>tables: {tables}</p>"]
-    if lacking:
-        head = "<tr><th>missing table</th><th>costs</th><th>to collect it</th></tr>"
-        summary = f"{len(coverage['missing'])} tables are missing"
-        parts.append(f"<details><summary>{summary}</summary><table>{head}{lacking}</table></details>")
+    parts.append(missing_html(coverage["missing"]))
     if problems:
         head = "<tr><th>file</th><th>where</th><th>problem</th><th>lost</th><th>fix</th></tr>"
         parts.append(f"<details open><summary>{len(notes)} notes</summary><table>{head}{problems}</table></details>")

@@ -49,7 +49,7 @@ from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
 from workbench.findings.shown import CELL, as_html_row, as_text
 from workbench.findings.telemetry import with_physical_reasons
-from workbench.overview import notes_text
+from workbench.overview import missing_html, notes_text
 from workbench.run import Run, open_run
 from workbench.tables import Note
 
@@ -127,13 +127,14 @@ class Diagnosis:
     def __repr__(self) -> str:
         notes = notes_text(self.notes)
         if not self.causes:
-            return "\n".join([f"{_healthy(self)} {_rests_on(self)}", *notes])
+            return "\n".join([f"{_healthy(self)} {_rests_on(self)}{_missing(self)}", *notes])
         lines = [as_text(finding, n) for n, finding in enumerate(self.causes, 1)]
-        return "\n".join([*lines, _rests_on(self), *notes])
+        return "\n".join([*lines, f"{_rests_on(self)}{_missing(self)}", *notes])
 
     def _repr_html_(self) -> str:
         said = [_rests_on(self), *notes_text(self.notes)]
         rests = "".join(f"<p style='color:#57606a'>{html.escape(line)}</p>" for line in said)
+        rests += missing_html(self.coverage["missing"])
         if not self.causes:
             return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
         head = "".join(f"<th style='{CELL}'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
@@ -230,9 +231,14 @@ def _rests_on(diagnosis: Diagnosis) -> str:
     steps = "steps {} to {}".format(*coverage["steps"]) if coverage["steps"] else "no training steps"
     return (
         f"This rests on {steps} of {len(coverage['ranks'])} rank(s) and {len(coverage['tables'])} tables "
-        f"({', '.join(coverage['tables']) or 'none'}); {len(coverage['missing'])} are missing."
+        f"({', '.join(coverage['tables']) or 'none'})."
         + (f" Not recorded, so not judged: {', '.join(diagnosis.unrecorded)}." if diagnosis.unrecorded else "")
     )
+
+
+def _missing(diagnosis: Diagnosis) -> str:
+    count = len(diagnosis.coverage["missing"])
+    return f" {count} more tables would tell more: `workbench import` says what, and how to have them." if count else ""
 
 
 def _plain(value: object) -> object:
