@@ -54,6 +54,21 @@ def test_a_loss_that_was_not_recorded_is_not_lost():
     assert find_loss_not_finite(steps) == []
 
 
+def test_a_batch_without_tokens_is_no_lost_loss():
+    steps = made_steps(60)
+    hit = steps["step"].isin([20, 31])
+    steps = TRAINING_STEPS.check(steps.assign(loss=steps.loss.where(~hit), tokens=steps.tokens.where(~hit, 0.0)))
+    (found,) = find_loss_not_finite(steps.assign(loss_finite=~hit))
+    assert (found.cause, found.severity, found.steps.list) == ("empty_data", "warning", (20, 31))
+    after = steps["step"] >= 20
+    (found,) = find_loss_not_finite(steps.assign(loss=steps.loss.where(~after), loss_finite=~after))
+    assert (found.cause, found.severity, found.steps.list) == ("empty_data", "critical", (20, 31))
+    assert "before step 20" in found.fix
+    before = hit | (steps["step"] == 10)
+    (found,) = find_loss_not_finite(steps.assign(loss=steps.loss.where(~before), loss_finite=~before))
+    assert (found.cause, found.steps.first) == ("loss_not_finite", 10)
+
+
 def test_spikes_that_stay_warn_and_a_small_one_informs():
     steps = made_steps(300)
     lasting, single = steps.copy(), steps.copy()

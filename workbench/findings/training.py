@@ -7,7 +7,7 @@ import pandas as pd
 
 from workbench.analyses.instability import settled
 from workbench.analyses.training import MEMORY_BLOCKS, job_steps, level_at, memory_growth, spikes
-from workbench.findings.finding import Culprit, Evidence, Finding, Severity, Steps
+from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity, Steps
 from workbench.findings.rule import Rule
 
 LISTED_STEPS = 20
@@ -21,7 +21,10 @@ LEAK_BYTES = 64 * 2**20
 
 
 def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
-    """One finding if a recorded loss is NaN or infinite. Steps without a recorded loss do not count."""
+    """One finding if a recorded loss is NaN or infinite. Steps without a recorded loss do not count.
+
+    Where the first of these steps had no token to learn from, the loss is 0/0: the data are to blame (`empty_data`).
+    """
     job = job_steps(training_steps)
     broken = job.loc[~job["loss_finite"].astype(bool), "step"]
     if broken.empty:
@@ -31,6 +34,9 @@ def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
     norm = level_at(job, "gradient_norm", first - 1, window=10)
     finite = job.loc[job["loss"].notna() & job["loss_finite"].astype(bool), "step"]
     recovered = bool((finite > broken.iloc[-1]).any())
+    tokens = job.loc[job["step"].isin(broken), "tokens"]
+    if tokens.iloc[0] == 0:
+        return [_batches_without_tokens(broken[(tokens == 0).to_numpy()], broken, recovered=recovered)]
     return [
         Finding(
             cause="loss_not_finite",
@@ -49,6 +55,27 @@ def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
             ),
         )
     ]
+
+
+def _batches_without_tokens(empty: pd.Series, broken: pd.Series, *, recovered: bool) -> Finding:
+    first = int(empty.iloc[0])
+    return Finding(
+        cause="empty_data",
+        playbook="T6",
+        severity="warning" if recovered else "critical",
+        confidence="high",
+        title=f"The batches of {len(empty)} step(s), the first of them step {first}, hold no token: their loss is 0/0"
+        + (", later losses are numbers again." if recovered else ", and no later loss is a number."),
+        fix="Leave empty samples out, and divide the loss by at least one token"
+        + ("." if recovered else f"; go back to a checkpoint before step {first}."),
+        source="definition of a mean",
+        steps=_steps(empty),
+        evidence=(
+            Evidence(fact="steps without a token", value=len(empty), unit="steps", table="training_steps"),
+            Evidence(fact="steps without a finite loss", value=len(broken), unit="steps", table="training_steps"),
+        ),
+        rules_out=(RuledOut(cause="loss_not_finite", because=f"the batch of step {first} holds no token"),),
+    )
 
 
 def find_loss_spike(training_steps: pd.DataFrame) -> list[Finding]:
@@ -162,7 +189,9 @@ def _steps(steps: pd.Series) -> Steps:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        causes=("loss_not_finite",), needs=("training_steps",), find=lambda t: find_loss_not_finite(t["training_steps"])
+        causes=("loss_not_finite", "empty_data"),
+        needs=("training_steps",),
+        find=lambda t: find_loss_not_finite(t["training_steps"]),
     ),
     Rule(causes=("loss_spike",), needs=("training_steps",), find=lambda t: find_loss_spike(t["training_steps"])),
     Rule(causes=("fp16_overflow",), needs=("training_steps",), find=lambda t: find_fp16_overflow(t["training_steps"])),
