@@ -8,6 +8,7 @@ import pytest
 
 import workbench as wb
 from tests.made_run import made_steps, write_run
+from workbench.analyses.checkpoint_saving import timed_by_gaps
 from workbench.findings.checkpoints import find_checkpoint_stall
 from workbench.tables import EVENTS, TRAINING_STEPS
 
@@ -94,7 +95,33 @@ def test_short_saves_are_none(tmp_path):
 def test_torchtitan_lines_tell_the_same(tmp_path):
     found = diagnosed(tmp_path, train__log=torchtitan_log(save_s=200.0))
     assert [f.cause for f in found] == ["checkpoint_stall"]
-    assert "200 s per checkpoint every 60 steps" in found[0].title
+    assert "200 s per checkpoint every 60 steps, as long as 100 steps" in found[0].title  # steps of 2 s, not stated
+    facts = [e.fact for e in found[0].evidence]
+    assert not any("stated step time" in fact for fact in facts)
+
+
+def without_ends(text):
+    return "".join(line for line in text.splitlines(keepends=True) if "Finish saving" not in line)
+
+
+def test_a_save_without_an_end_lasts_as_long_as_the_gap_after_it(tmp_path):
+    found = diagnosed(tmp_path, worker_0__log=without_ends(mindformers_log(save_s=60.0)))
+    assert [f.cause for f in found] == ["checkpoint_stall"]
+    facts = {e.fact: e.value for e in found[0].evidence}
+    assert facts["seconds of a save"] == pytest.approx(60.0, rel=0.05)
+    assert diagnosed(tmp_path, worker_0__log=without_ends(mindformers_log(save_s=40.0, blocks=False))) == []
+
+
+def test_an_evaluation_at_the_step_of_an_open_save_is_no_saving():
+    events = EVENTS.check(pd.DataFrame([
+        {"rank_id": 0, "kind": "gap", "start_ns": 1, "duration_us": 70e6, "step": 100, "name": "between step lines"},
+        {"rank_id": 0, "kind": "eval", "start_ns": 1, "duration_us": 60e6, "step": 100},
+        {"rank_id": 0, "kind": "checkpoint", "start_ns": 1, "duration_us": np.nan, "step": 100},
+        {"rank_id": 0, "kind": "checkpoint", "start_ns": 1, "duration_us": np.nan, "step": 200},
+    ]))  # fmt: skip
+    timed = timed_by_gaps(events)
+    assert timed["duration_us"].tolist()[:3] == [70e6, 60e6, 10e6]  # 70 s between the lines, 60 s of them evaluation
+    assert timed["duration_us"].isna().tolist() == [False, False, False, True]
 
 
 def test_storage_figures_rule_the_disk_out(tmp_path):

@@ -83,6 +83,7 @@ def test_checkpoint_with_its_timer(tmp_path):
     readings = read_text(tmp_path, text)
     event = readings["events"].table.iloc[0]
     assert (event.kind, event.step, event.duration_us) == ("checkpoint", 2000, 41_250_000.0)
+    assert event.start_ns == 1740910782 * 10**9  # the time of the step line above: its own lines have none
     assert messages(readings, "checkpoint_save")[0]["step_in_line"] == 2000
 
 
@@ -90,3 +91,24 @@ def test_arguments_are_settings(tmp_path):
     text = "  global_batch_size ............................... 1024\n  lr ......... 3e-05\n"
     table = read_text(tmp_path, text + LINE.format(42, 1, 1.0, 0))["settings"].table.set_index("name").value
     assert table["lr"] == "3e-05"
+
+
+def test_validation_losses_of_all_versions(tmp_path):
+    text = LINE.format(42, 500, 1.0, 0) + (
+        " validation loss at iteration 500 | lm loss value: 2.000000E+00 | lm loss PPL: 7.389056E+00 | \n"
+        " validation loss at iteration 500 on test set | lm loss value: 2.5E+00 | mtp loss value: 3.0E+00 | \n"
+    )
+    table = read_text(tmp_path, text)["evals"].table
+    assert table[["step", "subset", "metric", "value"]].values.tolist() == [
+        [500, "validation", "loss", 2.0],
+        [500, "validation", "perplexity", 7.389056],
+        [500, "test", "loss", 2.5],
+        [500, "test", "mtp_loss", 3.0],
+    ]
+
+
+def test_the_batch_generator_timer_is_the_data_wait_of_the_steps_since_the_last_one(tmp_path):
+    timer = "    batch-generator ................................: ({}, {})\n"
+    text = "".join(LINE.format(40 + step, step, 1.0, 0) + timer.format(3.0, 500.0 * step) * (step != 2)
+                   for step in (1, 2, 3))  # fmt: skip
+    assert steps(read_text(tmp_path, text)).data_wait_us.tolist() == [500e3, 1500e3, 1500e3]

@@ -145,6 +145,13 @@ def test_save_costs_of_version_1_7(tmp_path):
     assert [m["seconds"] for m in messages(read_text(tmp_path, text), "checkpoint_save")] == [41.3, 0.2]
 
 
+def test_save_costs_end_a_save_that_has_no_other_end(tmp_path):
+    text = at(1) + loss_line(100) + at(1.5) + "......Saving ckpt......\n"
+    text += at(42) + "Save checkpoint cost time: 41.3s.\n" + at(43) + "Save common info cost time: 0.2s.\n"
+    saved = read_text(tmp_path, text)["events"].table.iloc[0]
+    assert (saved.kind, saved.step, saved.duration_us) == ("checkpoint", 100, pytest.approx(41.5e6))
+
+
 def test_evaluation_is_an_event_and_scores(tmp_path):
     text = at(1) + loss_line(20) + at(4) + "Eval result: {'P': {'loss': 10.1, 'PPL': 24343.01}}, eval time is 2.9 s.\n"
     readings = read_text(tmp_path, text)

@@ -27,7 +27,8 @@ class SavingSummary:
     saves: int  # saves of the job: steps at which one was made
     every_steps: float  # median distance; NaN for a single save
     save_us: float  # median over saves, of the slowest rank
-    step_us: float  # median step as the source states it
+    step_us: float  # median step as the source states it, else the median time between its records
+    is_stated: bool  # whether the source states step times
     blocked_us: float  # in all, of the rank that stood still longest at each save
     elapsed_us: float
     steps: int  # steps that were made meanwhile
@@ -52,6 +53,7 @@ def checkpoint_saves(
 ) -> pd.DataFrame:
     """One row per rank and save: how long it took, and how long training stood still.
 
+    A save of which no line tells the end took at most the gap between the step records around it: that is its time.
     Standing still is the time between the step records around the save, less the stated time of the steps in between,
     and at most the save itself; asynchronous saving therefore costs what it really delays. A save after which no step
     was recorded blocks in the proportion of the others (as a whole where it is alone). Without any saving event, gaps
@@ -65,7 +67,7 @@ def checkpoint_saves(
     Returns:
         rank_id, step, start_ns, save_us, blocked_us, is_inferred; in order of time.
     """
-    rows = EVENTS.check(events).dropna(subset=["start_ns", "duration_us"])
+    rows = timed_by_gaps(EVENTS.check(events)).dropna(subset=["start_ns", "duration_us"])
     steps = TRAINING_STEPS.check(training_steps).dropna(subset=["time_ns"]).sort_values("time_ns")
     saves, is_inferred = rows[rows["kind"] == "checkpoint"], False
     if saves.empty:
@@ -78,6 +80,28 @@ def checkpoint_saves(
         return pd.DataFrame(columns=SAVE_COLUMNS)
     table = pd.concat(parts).rename(columns={"duration_us": "save_us"}).assign(is_inferred=is_inferred)
     return table.sort_values(["start_ns", "rank_id"], ignore_index=True)[SAVE_COLUMNS]
+
+
+def timed_by_gaps(events: pd.DataFrame) -> pd.DataFrame:
+    """Events in which a save without a recorded end lasts as long as the gap between step records at its step.
+
+    What else is known to have happened at that step, an evaluation for instance, is taken off the gap.
+
+    Args:
+        events: table `events`; saves that have a time, and those without a gap, stay as they are.
+    """
+    is_open = (events["kind"] == "checkpoint") & events["duration_us"].isna() & events["step"].notna()
+    timed = events.dropna(subset=["step", "duration_us"])
+    gaps = timed[timed["kind"] == "gap"]
+    if not is_open.any() or gaps.empty:
+        return events
+    keys = pd.MultiIndex.from_frame(events[["rank_id", "step"]])
+    place = ["rank_id", "step"]
+    left_us = gaps.groupby(place)["duration_us"].max().sub(
+        timed[timed["kind"].isin(("eval", "compile"))].groupby(place)["duration_us"].sum(), fill_value=0.0
+    )  # fmt: skip
+    gap_us = left_us[left_us > 0].reindex(keys).to_numpy()
+    return events.assign(duration_us=events["duration_us"].mask(is_open, pd.Series(gap_us, index=events.index)))
 
 
 def saving_summary(saves: pd.DataFrame, training_steps: pd.DataFrame) -> SavingSummary | None:
@@ -98,11 +122,13 @@ def saving_summary(saves: pd.DataFrame, training_steps: pd.DataFrame) -> SavingS
     every = np.diff(job.index.to_numpy(dtype=np.int64))
     ranks = set(steps["rank_id"])
     writers = set(saves["rank_id"].dropna().astype(int))
+    stated_us = float(steps.loc[~steps["compiled"].fillna(False).astype(bool), "step_us"].median())
     return SavingSummary(
         saves=len(job),
         every_steps=float(np.median(every)) if len(every) else float("nan"),
         save_us=float(job["save_us"].median()),
-        step_us=float(steps.loc[~steps["compiled"].fillna(False).astype(bool), "step_us"].median()),
+        step_us=stated_us if stated_us == stated_us else _between_records_us(steps),
+        is_stated=stated_us == stated_us,
         blocked_us=float(job["blocked_us"].sum()),
         elapsed_us=elapsed_us,
         steps=int(steps["step"].max() - steps["step"].min()) + between,
@@ -174,6 +200,13 @@ def _regular_gaps(gaps: pd.DataFrame, settings: pd.DataFrame | None) -> pd.DataF
     known = gaps.dropna(subset=["step"])
     regular = known[known["step"].astype("int64") % interval == 0] if interval else known.iloc[:0]
     return regular if regular["step"].nunique() >= LEAST_GAPS and 2 * len(regular) > len(known) else known.iloc[:0]
+
+
+def _between_records_us(steps: pd.DataFrame) -> float:
+    """Median time of a step between two records of a rank; NaN where no two records follow each other."""
+    ordered = steps.sort_values(["rank_id", "time_ns"])
+    apart = ordered.groupby("rank_id")[["time_ns", "step"]].diff()
+    return float((apart["time_ns"].astype("float64") / 1e3 / apart["step"].where(apart["step"] > 0)).median())
 
 
 def _waiting_ranks(saves: pd.DataFrame, steps: pd.DataFrame, others: set[int]) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.checkpoint_saving import timed_by_gaps
+
 EXPLAINED_SHARE = 0.5  # of a pause, by an event at its step
 KINDS = ("eval", "checkpoint", "compile")
 BETWEEN = "between step lines"
@@ -27,7 +29,8 @@ def log_gaps(events: pd.DataFrame | None) -> pd.DataFrame:
     if events is None or not (events["kind"] == "gap").any():
         return pd.DataFrame(columns=columns)
     gaps = events[(events["kind"] == "gap") & (events["name"] == BETWEEN)]
-    known = events[events["kind"].isin(KINDS) & events["duration_us"].notna() & events["step"].notna()]
+    timed = timed_by_gaps(events)
+    known = timed[timed["kind"].isin(KINDS) & timed["duration_us"].notna() & timed["step"].notna()]
     spent = known.groupby(["rank_id", "step", "kind"])["duration_us"].sum().to_dict()
     rows = []
     for gap in gaps.itertuples():

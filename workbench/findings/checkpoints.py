@@ -73,9 +73,10 @@ def _time_facts(summary: SavingSummary) -> Iterator[Evidence]:
     yield Evidence(fact="all saves together", value=summary.blocked_us / 1e6, unit="s", table="events")
     yield Evidence(fact="share of wall time that saving takes", value=summary.blocked_share, unit="share",
                    where=f"of {summary.elapsed_us / 1e6:,.0f} s")  # fmt: skip
-    per_step = summary.elapsed_us / summary.steps / 1e6
-    yield Evidence(fact="the stated step time hides it: wall time per step", value=per_step, unit="s",
-                   table="training_steps", where=f"stated {summary.step_us / 1e6:.3g} s")  # fmt: skip
+    if summary.is_stated:
+        per_step = summary.elapsed_us / summary.steps / 1e6
+        yield Evidence(fact="the stated step time hides it: wall time per step", value=per_step, unit="s",
+                       table="training_steps", where=f"stated {summary.step_us / 1e6:.3g} s")  # fmt: skip
 
 
 def _storage_facts(summary: SavingSummary, storage: dict[str, float]) -> Iterator[Evidence]:
@@ -91,7 +92,8 @@ def _storage_facts(summary: SavingSummary, storage: dict[str, float]) -> Iterato
 
 def _ruled_out(summary: SavingSummary, storage: dict[str, float]) -> Iterator[RuledOut]:
     yield RuledOut(cause="data_starved", because="the time is lost after saves, not at the begin of every step")
-    yield RuledOut(cause="slow_op", because=f"the stated step time is a steady {summary.step_us / 1e6:.3g} s")
+    words = "stated step time" if summary.is_stated else "time between two other step records"
+    yield RuledOut(cause="slow_op", because=f"the {words} is a steady {summary.step_us / 1e6:.3g} s")
     size, rate = storage.get("bytes_per_rank"), storage.get("write_bytes_per_s")
     if size and rate:
         used = size * storage.get("writers", 1.0) / (summary.save_us / 1e6) / rate

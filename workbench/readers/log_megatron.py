@@ -6,9 +6,10 @@ the longest time over the ranks. Source: megatron/training/training.py and megat
 
 from __future__ import annotations
 
+import math
 import re
 
-from workbench.readers.log_rows import MISSING, NO_INT, PLANNED_STEPS, LogRows
+from workbench.readers.log_rows import MISSING, NO_INT, PLANNED_STEPS, LogRows, Score
 from workbench.readers.log_values import NUMBER, number, whole
 
 WANTED = (
@@ -17,6 +18,7 @@ WANTED = (
     r"^\s+[a-zA-Z]\w* \.{3,} ",
     r"memory \(MB\)",
     r"(?i)(saving|saved) checkpoint",
+    r"(?i)validation loss at ",
 )
 
 _HEAD = re.compile(r"iteration\s+(?P<step>\d+)/\s*(?P<steps>\d+)\s*\|(?P<rest>.*)", re.DOTALL)
@@ -25,6 +27,12 @@ _TIMER = re.compile(rf"^\s*([\w-]+) \.{{2,}}: (?:\(({NUMBER}), ({NUMBER})\)|({NU
 _ARGUMENT = re.compile(r"^\s+([a-zA-Z]\w*) \.{3,} (.*\S)\s*$")
 _MEMORY = re.compile(r"\(after (\d+) iterations\) memory \(MB\) \|(.*)", re.DOTALL)
 _SAVING = re.compile(r"saving checkpoint at iteration\s+(\d+)", re.IGNORECASE)
+_VALIDATION = re.compile(
+    r"validation loss at (?:the end of training|iteration\s+(?P<step>\d+))(?: on (?P<set>[\w -]+?) set)?[^|]*\|"
+    r"(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_VALUE = re.compile(rf"\s*(?P<name>.*?) (?P<what>value|PPL):\s*(?P<value>{NUMBER})\s*$")
 _SAVED = re.compile(r"successfully saved checkpoint (?:from|at) iteration\s+(\d+)", re.IGNORECASE)
 
 MEBI = 1024.0**2
@@ -102,7 +110,18 @@ def _timer(text: str, rows: LogRows) -> bool:
         rows.add_extra(f"{name}_max_ms", float(high))
     if name == "save-checkpoint":
         _timed_save(float(high or single) * 1e3, rows)
+    if name == "batch-generator":
+        _waits_since_last_report(float(high or single) * 1e3, rows)
     return True
+
+
+def _waits_since_last_report(wait_us: float, rows: LogRows) -> None:
+    """A timer is the mean over the steps since its last report, of which there may be more than one."""
+    row = rows.step_row
+    while row >= 0 and math.isnan(rows.steps.get(row, "data_wait_us")):
+        if rows.steps.get(row, "rank_id") == rows.now.rank_id:
+            rows.steps.update(row, {"data_wait_us": wait_us})
+        row -= 1
 
 
 def _timed_save(duration_us: float, rows: LogRows) -> None:
@@ -146,8 +165,29 @@ def _checkpoint(text: str, rows: LogRows) -> bool:
         rows.add_message("checkpoint_save", text, facts)
     elif match := _SAVING.search(text):
         rows.add_message("checkpoint_start", text, {"step_in_line": whole(match[1])})
-        rows.add_event("checkpoint", now.time_ns, MISSING, f"iteration {match[1]}").step = whole(match[1])
+        start = now.time_ns if now.time_ns != NO_INT else now.above_ns  # saving begins right after the step's line
+        rows.add_event("checkpoint", start, MISSING, f"iteration {match[1]}").step = whole(match[1])
     return match is not None
+
+
+def _validation(text: str, rows: LogRows) -> bool:
+    match = _VALIDATION.search(text)
+    if not match:
+        return False
+    step = whole(match["step"]) if match["step"] else None
+    for part in match["rest"].split("|"):
+        value = _VALUE.match(part)
+        if value is None:
+            continue
+        name = value["name"].strip().lower().replace(" ", "_").removeprefix("lm_")
+        metric = name if value["what"] == "value" else "perplexity" if name == "loss" else f"{name}_perplexity"
+        rows.scores.append(
+            Score(
+                rows.step_row, step, match["set"] or "validation", metric, float(value["value"]), MISSING,
+                rows.now.time_ns,
+            )
+        )  # fmt: skip
+    return True
 
 
 _READERS = (
@@ -155,4 +195,5 @@ _READERS = (
     ("...", _argument),
     ("memory (MB)", _memory),
     ("checkpoint", _checkpoint),
+    ("alidation loss at", _validation),
 )

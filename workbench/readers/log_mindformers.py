@@ -216,8 +216,18 @@ def _saved(match: re.Match[str], text: str, rows: LogRows) -> None:
 def _save_cost(text: str, rows: LogRows) -> bool:
     match = _SAVE_COST.search(text)
     if match:
-        rows.add_message("checkpoint_save", text, {"what": match[1], "seconds": float(match[2])})
+        seconds = float(match[2])
+        rows.add_message("checkpoint_save", text, {"what": match[1], "seconds": seconds})
+        _add_save_cost(seconds * 1e6, rows)
     return match is not None
+
+
+def _add_save_cost(cost_us: float, rows: LogRows) -> None:
+    """The parts of a save that began and has no line of its end: their sum is its time."""
+    last = next((e for e in reversed(rows.events) if e.kind == "checkpoint" and e.rank_id == rows.now.rank_id), None)
+    if last is not None and last.name == "saving":
+        last.duration_us = cost_us + (0.0 if last.duration_us != last.duration_us else last.duration_us)
+        last.detail = {"seconds_from": "the line"}
 
 
 def _eval(text: str, rows: LogRows) -> bool:
