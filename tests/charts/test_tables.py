@@ -43,3 +43,5 @@ def test_a_plain_table_has_units_behind_the_names_and_no_row_numbers():
     for words in ("rank</th>", "transfer per step, µs", "slow, share", "op type", "1,234.568", "&lt;a&gt;"):
         assert words in page
     assert plain_table(frame.set_index("rank_id")).data.columns[0] == "rank"
+    consecutive = pd.DataFrame({"wait_us": [1.0, 2.0]}, index=pd.RangeIndex(2, name="rank_id"))
+    assert plain_table(consecutive).data.columns[0] == "rank"

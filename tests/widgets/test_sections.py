@@ -63,3 +63,12 @@ def test_configuration_is_compared_with_the_run_before(run):
 
 def test_next_steps_name_the_command(run):
     assert f"workbench open {run.root}" in sections.next_steps(run, diagnose(run)).text
+
+
+def test_losses_measured_inside_the_training_are_drawn_where_no_checkpoint_was_evaluated(data_samples):
+    evals = wb.open_run(data_samples / "subset_starved", quiet=True).table("evals")
+    chart = sections.quality_over_time({"evals": evals}).to_dict()
+    drawn = {row["subset"] for rows in chart["datasets"].values() for row in rows if "subset" in row}
+    assert drawn == {"arithmetic", "english", "python"}
+    unknown = sections.quality_over_time({"evals": evals.assign(step=pd.NA)})
+    assert "Nothing of a known step" in unknown.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart
+from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart, swatches
 
 CELLS_MOST = 4096
 
@@ -103,7 +103,7 @@ def link_matrix_chart(summary: pd.DataFrame) -> AnyChart:
         "speed:Q",
         title="of peers",
         scale=alt.Scale(scheme="redblue", domain=[0, 2], domainMid=1),
-        legend=alt.Legend(format=".0%", orient="right"),
+        legend=swatches(format=".0%", orient="right"),
     )
     tooltip = ["src_rank:O", "dst_rank:O", "transport:N", alt.Tooltip("gb_per_s:Q", format=".2f", title="GB/s")]
     tiles = base.mark_rect().encode(color=colour, tooltip=tooltip)

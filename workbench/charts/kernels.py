@@ -5,17 +5,18 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart
+from workbench.charts.theme import BLUE, RED, AnyChart, empty_chart, swatches
 
 SHOWN = 15
 WIDTH, NARROW = 600, 440  # of the plot: names of operators, and of runs of them, stand beside it within 1280 px
 CELLS_MOST = 2000  # a heat map of 64 ranks keeps its 30 largest operators
+SHARES = alt.Axis(format=".0%", tickCount=8)
 LABEL_RATIO = 1.03
 RATIO = alt.Color(
     "ratio:Q",
     title="over peers",
     scale=alt.Scale(scheme="blueorange", domainMid=1, domain=[0.5, 1.5], clamp=True),
-    legend=alt.Legend(format=".2f", orient="right"),
+    legend=swatches(format=".2f", orient="right"),
 )
 
 
@@ -28,7 +29,7 @@ def operator_totals_chart(totals: pd.DataFrame) -> AnyChart:
         alt.Chart(kinds, title="Operators by time")
         .mark_bar(color=BLUE)
         .encode(
-            x=alt.X("share:Q", title="share of compute time, mean over ranks", axis=alt.Axis(format=".0%")),
+            x=alt.X("share:Q", title="share of compute time, mean over ranks", axis=SHARES),
             y=alt.Y("op_type:N", title=None, sort="-x"),
             tooltip=["op_type:N", alt.Tooltip("share:Q", format=".2%"), alt.Tooltip("count:Q", format=",.0f"),
                      alt.Tooltip("total_us:Q", format=",.0f")],

@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from workbench.charts.theme import AnyChart, empty_chart
+from workbench.charts.theme import AnyChart, empty_chart, swatches
 
 CELLS_MOST = 3000
 TITLES = {
@@ -40,7 +40,7 @@ def layer_heatmap(course: pd.DataFrame, *, measure: str = "spread") -> AnyChart:
 
 def _colour(shown: pd.Series, measure: str) -> alt.Color:
     """Factors on a logarithmic scale around 1, differences on a linear one around 0."""
-    legend = alt.Legend(format=".2~g", gradientLength=240)
+    legend = swatches(format=".2~g")
     if measure in FACTORS:
         end = float(2**MOST_LOG2)
         scale = alt.Scale(scheme="blueorange", type="log", domain=[1 / end, end], domainMid=1, clamp=True)
@@ -89,9 +89,7 @@ def position_heatmap(profile: pd.DataFrame) -> AnyChart:
         .encode(
             x=alt.X("positions:N", title="token positions", sort=order, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("layer:N", title=None, sort=_in_order(profile)),
-            color=alt.Color(
-                "factor:Q", title="factor", legend=alt.Legend(format=".2~g", gradientLength=240), scale=scale
-            ),
+            color=alt.Color("factor:Q", title="factor", legend=swatches(format=".2~g"), scale=scale),
             tooltip=["layer:N", "positions:N", *numbers],
         )
         .properties(height=alt.Step(15))

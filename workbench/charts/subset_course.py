@@ -5,13 +5,14 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from workbench.charts.theme import BLUE, GREEN, GREY, INK, QUIET, RED, AnyChart
+from workbench.charts.theme import BLUE, GREEN, GREY, INK, QUIET, RED, AnyChart, swatches
 from workbench.errors import UnknownParameterError
 from workbench.metrics import evaluation_title
 
 FELL, HOLDS = "fell beyond noise", "holds or improves"
 DARK_SHARE = 0.6  # of the colour scale: from there on ink is lost on a cell
 STATES = {FELL: 1.0, HOLDS: 0.45}  # opacity
+SHADES = alt.Scale(scheme="oranges", zero=False)
 CHOICE_WORDS = {"recommended": GREEN, "cannot be told from the best": BLUE, "worse beyond noise": GREY}
 
 
@@ -131,7 +132,7 @@ def position_chart(losses: pd.DataFrame, *, subset: str | None = None) -> AnyCha
     )
     three = [alt.Tooltip(f"{c}:Q", format=".3f") for c in ("loss", "low", "high")]
     cells = base.mark_rect().encode(
-        color=alt.Color("loss:Q", title="nats per token", scale=alt.Scale(scheme="oranges", zero=False)),
+        color=alt.Color("loss:Q", title="nats per token", scale=SHADES, legend=swatches()),
         tooltip=["subset:N", "place:N", "length:N", *three, alt.Tooltip("perplexity:Q", format=".4g"), "n:Q"],
     )
     dark = float(shown["loss"].min() + DARK_SHARE * (shown["loss"].max() - shown["loss"].min()))

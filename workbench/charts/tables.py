@@ -10,14 +10,14 @@ from workbench.charts.theme import FONT, GRID, QUIET
 VERDICT_INK = {"better": "#116329", "worse": "#b3261e", "within noise": "#57606a", "not testable": "#57606a"}
 OPTIONAL = (("bits_per_byte", "bits per byte", ".3f"), ("next_token_accuracy", "next-token accuracy", ".1%"))
 STYLES = [
-    {"selector": "", "props": f"border-collapse:collapse;font-family:{FONT};font-size:14px;margin:4px 0 12px"},
+    {"selector": "", "props": f"border-collapse:collapse;font-family:{FONT};font-size:13px;margin:4px 0 12px"},
     {
         "selector": "th",
-        "props": f"text-align:left;font-weight:600;padding:4px 14px 4px 0;border-bottom:1px solid {QUIET}",
+        "props": f"text-align:left;font-weight:600;padding:4px 10px 4px 0;border-bottom:1px solid {QUIET}",
     },
     {
         "selector": "td",
-        "props": f"text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid {GRID};white-space:nowrap",
+        "props": f"text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid {GRID};white-space:nowrap",
     },
 ]
 
@@ -65,7 +65,7 @@ def changes_table(changed: pd.DataFrame) -> Styler:
 
 def plain_table(frame: pd.DataFrame) -> Styler:
     """Any table that an analysis returns: units behind the names, few digits, missing values empty."""
-    index = [] if isinstance(frame.index, pd.RangeIndex) else [n for n in frame.index.names if n is not None]
+    index = [n for n in frame.index.names if n is not None]
     shown = (frame.reset_index() if index else frame.reset_index(drop=True)).rename(columns=_words)
     styled = shown.style.hide(axis="index").format(escape="html", precision=3, thousands=",", na_rep="")
     return styled.set_table_styles(STYLES)

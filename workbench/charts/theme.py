@@ -69,6 +69,11 @@ def static_bundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:
     return {"application/vnd.vegalite.v6+json": spec, "image/svg+xml": vlc.vegalite_to_svg(spec)}
 
 
+def swatches(**options: Any) -> alt.Legend:
+    """A legend of squares for a colour scale: the gradients of several SVG charts on a page have one id, and mix up."""
+    return alt.Legend(type="symbol", symbolType="square", **options)
+
+
 def empty_chart(title: str, words: str = "nothing recorded") -> alt.Chart:
     """A chart that says that there is nothing to draw: axes without data have sizes beyond all numbers."""
     text = alt.Chart(alt.Data(values=[{"words": words}]), title=title).mark_text(color=QUIET, fontSize=13)

@@ -17,6 +17,7 @@ from workbench.charts.theme import (
     SKY,
     AnyChart,
     empty_chart,
+    swatches,
 )  # fmt: skip
 
 SMOOTH_ROWS = 12  # rows to each side that the thick line of the loss averages
@@ -108,6 +109,7 @@ def group_ratio_chart(ratios: pd.DataFrame) -> AnyChart:
         )
     colour = alt.Color(
         "gradient_parameter_ratio:Q", title=title, scale=alt.Scale(type="log", scheme="cividis"),
+        legend=swatches(),
     )  # fmt: skip
     x = alt.X("step:O", title="step", axis=alt.Axis(labelOverlap=True, labelAngle=0))
     y = alt.Y("group:N", title="parameter group", sort=order)

@@ -94,7 +94,8 @@ def bubbles(steps: pd.DataFrame, tables: Tables) -> Any:
     if steps.empty:
         return _no_steps()
     stages = collective_waits.known_stages(steps, tables.get("collectives"))
-    return step_charts.stage_bubbles_chart(device_steps.stage_bubbles(steps, stages))
+    found = device_steps.stage_bubbles(steps, stages)
+    return step_charts.stage_bubbles_chart(found) if len(found) > 1 else Text("One pipeline stage: no bubble.")
 
 
 @needs("training_steps", "step_us")
@@ -132,7 +133,10 @@ def work(tables: Tables, ranks: Ranks = None) -> Any:
 @needs("kernels")
 def fusion(tables: Tables) -> Any:
     """Runs of small operators that could be one kernel."""
-    return kernel_charts.fusion_chart(fusion_candidates(tables["kernels"]))
+    found = fusion_candidates(tables["kernels"])
+    if found.empty:
+        return Text("No two elementwise operators run one after the other in one scope: nothing to fuse.")
+    return kernel_charts.fusion_chart(found)
 
 
 @needs("collectives")

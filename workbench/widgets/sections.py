@@ -116,10 +116,11 @@ def quality(tables: Tables, checkpoint: str | None = None) -> Part:
 @needs("evals")
 def quality_over_time(tables: Tables, checkpoint: str | None = None, *, metric: str = "loss") -> Part:
     """One metric per subset over the checkpoints."""
-    evals = tables["evals"]
-    evals = evals[evals["checkpoint"].notna() & evals["step"].notna()]
+    evals = tables["evals"].dropna(subset=["step"])
+    of_checkpoints = evals[evals["checkpoint"].notna()]
+    evals = of_checkpoints if len(of_checkpoints) else evals[evals["kind"] == "inline"]
     if metric not in set(evals["metric"]):
-        return Text(f"No checkpoint of a known step was evaluated for {metric}. Steps come from the Recorder's events.")
+        return Text(f"Nothing of a known step was evaluated for {metric}. Steps come from the Recorder's events.")
     return evaluation_charts.subset_chart(evals, metric, highlight=checkpoint)
 
 
@@ -210,6 +211,9 @@ def time_shares(tables: Tables) -> Part:
 @needs("training_steps")
 def memory(tables: Tables) -> Part:
     """Memory over steps."""
+    columns = tables["training_steps"][list(training.MEMORY_COLUMNS)]
+    if not columns.notna().any(axis=None):
+        return Missing(f"Memory was not recorded. To have it: {TABLES['training_steps'].fix}.", table="training_steps")
     return charts.memory_chart(downsample(training.job_steps(tables["training_steps"]), list(training.MEMORY_COLUMNS)))
 
 

@@ -25,7 +25,7 @@ class Slot:
 
     def __init__(self, *, brushed: Brushed | None = None) -> None:
         self._brushed = brushed
-        self._text = ipywidgets.HTML()
+        self._text = ipywidgets.HTML(layout=ipywidgets.Layout(overflow="auto"))
         self._chart: alt.JupyterChart | None = None
         self.widget = ipywidgets.VBox([self._text])
 

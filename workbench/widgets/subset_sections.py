@@ -162,8 +162,9 @@ def layers(tables: Tables) -> Any:
 
 def _table(frame: pd.DataFrame) -> Styler:
     """A table with few digits and without row numbers."""
-    small = {c: "{:.2g}" for c in ("p_value", "p_holm") if c in frame}
-    style = frame.style.format(precision=4, na_rep="")
+    shown = frame.rename(columns={c: c.replace("_", " ") for c in frame if c != "p_holm"})
+    small = {c: "{:.2g}" for c in ("p value", "p_holm") if c in shown}
+    style = shown.style.format(precision=4, na_rep="")
     style = style.format(small, na_rep="", subset=list(small)) if small else style
     return style.hide(axis="index").set_table_styles([*STYLES, WRAPPED])
 

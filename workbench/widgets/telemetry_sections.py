@@ -33,6 +33,8 @@ def slow_rank(diagnosis: Diagnosis) -> int:
 def course(tables: Tables, rank_id: int, steps: tuple[int, int] | None = None) -> Any:
     """Card and host of a rank over time beside the other ranks, with the steps marked."""
     found = telemetry_course(tables["telemetry"], rank_id)
+    if found.empty:
+        return Text(f"Of rank {rank_id}'s card and host nothing was sampled that could explain that it is slow.")
     return telemetry_chart(found, _marked(tables, steps) if len(found) and found["axis"].iloc[0] != "step" else steps)
 
 
