@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+import workbench as wb
 from tests.log_text import read_text
 from workbench.findings.log_memory import find_memory_failures
 from workbench.findings.stage_memory import find_stage_imbalance_in_logs
@@ -191,7 +192,8 @@ def test_the_last_stage_can_be_the_full_one(tmp_path):
         ([66, 64, 62, 61], [("out_of_memory", "critical")]),  # all over the limit: the model is too large
         ([50, 48, 47, 49], []),
         ([55, 50, 45, 40], [("stage_imbalance", "info")]),  # 1F1B's own, and it fits
-        ([40, 55, 41, 42], [("stage_imbalance", "warning")]),  # fits, but 15 of 55 GiB lie idle
+        ([40, 55, 41, 42], [("stage_imbalance", "warning")]),  # fits into 58 GiB, but closely, and 15 GiB lie idle
+        ([38, 50, 39, 40], [("stage_imbalance", "info")]),  # as uneven, with 8 of 58 GiB to spare: no harm done
     ],
 )
 def test_even_and_falling_stages(tmp_path, levels, expected):
@@ -204,6 +206,14 @@ def test_stages_of_logs_that_name_ranks_only(tmp_path):
     assert find_memory_failures(log) == []  # nothing tells that the ranks are stages
     found = find_memory_failures(log, setting_rows(pipeline_stage=2))[0]
     assert (found.cause, found.culprit.stage, found.culprit.rank) == ("stage_imbalance", 0, 0)
+
+
+def test_stages_that_only_the_names_of_the_logs_tell(tmp_path):
+    for stage, level in enumerate((62, 44, 45, 46)):
+        (tmp_path / f"stage{stage}.log").write_text("\n".join(dry_run([level])[1:]) + "\n")
+    run = wb.open_run(tmp_path, quiet=True)
+    found = find_memory_failures(run.table("log_messages"))
+    assert [(f.cause, f.culprit.stage) for f in found] == [("stage_imbalance", 0)]
 
 
 def test_megatron_reports_of_ranks(tmp_path):

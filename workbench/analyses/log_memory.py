@@ -6,6 +6,7 @@ Table `log_messages` has the lines, one message each; their numbers stand in its
 from __future__ import annotations
 
 import json
+import re
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -37,6 +38,7 @@ PEAK_NAMES = {
     "budget_bytes": ("budget_bytes",),
     "device_bytes": ("device_memory_bytes",),
 }
+_STAGE_NAME = re.compile(r"(?:^|[^a-z])(?:stage|pp)[_-]?(\d+)(?!\d)", re.IGNORECASE)
 
 
 def memory_failures(log_messages: pd.DataFrame, settings: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -85,7 +87,11 @@ def stage_peaks_of_logs(log_messages: pd.DataFrame, settings: pd.DataFrame | Non
     """
     messages = LOG_MESSAGES.check(log_messages)
     rows = [
-        {"file": str(m.file), "rank_id": m.rank_id, **_peak_figures(_facts(m.fields))}
+        {
+            "file": str(m.file),
+            "rank_id": m.rank_id,
+            **_peak_figures({**_stage_of_name(str(m.file)), **_facts(m.fields)}),
+        }
         for m in messages[messages["kind"].isin(["memory_summary", "memory_report"])].itertuples()
     ]
     if not rows:
@@ -97,6 +103,12 @@ def stage_peaks_of_logs(log_messages: pd.DataFrame, settings: pd.DataFrame | Non
     ordered = found.assign(set=found["file"].where(several, folder)).sort_values("actual_peak_bytes", ascending=False)
     peaks = ordered.groupby(["set", "stage"], as_index=False).first()
     return peaks[peaks.groupby("set")["stage"].transform("size") > 1].reset_index(drop=True)[PEAKS]
+
+
+def _stage_of_name(file: str) -> dict[str, Any]:
+    """The stage that a file's name tells, as in `dryrun/stage2.log`; what a line tells counts more."""
+    named = _STAGE_NAME.search(PurePosixPath(file).name)
+    return {"stage": int(named[1])} if named else {}
 
 
 def _facts(text: object) -> dict[str, Any]:

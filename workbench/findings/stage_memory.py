@@ -10,6 +10,7 @@ from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut
 from workbench.findings.memory import STAGE_SPREAD_WARNING
 
 GIB = 2**30
+NEAR_SHARE = 0.9  # of the limit: fragments alone can take the tenth that is left; below, uneven stages do no harm
 FRAGMENT_SHARE = 0.15  # of the peak: above it fragments, not tensors, are what is too much
 SOURCE = "memory figures at the end of a dry run or log, highest of each stage; threshold ours"
 EMBEDDING = {
@@ -62,13 +63,14 @@ def _imbalance(
     stage, emptiest = int(level.idxmax()), int(level.idxmin())
     over = [int(s) for s in level.index if level[s] > budget]
     falling = bool(level.is_monotonic_decreasing) and not over
+    is_near = not float(level.max()) < NEAR_SHARE * budget or (failures is not None and not failures.empty)
     title = f"Stage {stage} needs {level.max() / GIB:.1f} GiB, stage {emptiest} only {level.min() / GIB:.1f} GiB"
     if over:
         title += f", at a limit of {budget / GIB:.1f} GiB that the mean of {level.mean() / GIB:.1f} GiB fits into"
     return Finding(
         cause="stage_imbalance",
         playbook="T3",
-        severity="critical" if over else "info" if falling else "warning",
+        severity="critical" if over else "warning" if not falling and is_near else "info",
         confidence="medium" if falling else "high",
         title=title + ".",
         fix=_fix(level, budget, over),
