@@ -94,3 +94,12 @@ def test_what_is_no_leak():
     assert find_label_leak(table(series(step, loss=0.0))) == []  # a stage that has no loss
     filtered = table(series(step, loss=0.0)).assign(gradient_norm=np.nan)
     assert find_label_leak(filtered) == []
+
+
+def test_a_loss_that_was_never_one_of_text_is_a_question_only():
+    noise_prediction = table(leaking(first=0.6, floor=0.04))  # squared error: 0.6 at first, 0.04 at last, below 0.1
+    (found,) = find_label_leak(noise_prediction, scores(loss=[(0, 0.6), (400, 0.045)]))
+    assert (found.severity, found.confidence) == ("info", "low")
+    assert "check whether" in found.title
+    (found,) = find_label_leak(noise_prediction, scores(**COLLAPSED))
+    assert (found.severity, found.confidence) == ("critical", "high")  # generated text collapsed: it is text

@@ -11,6 +11,7 @@ import pandas as pd
 from workbench.analyses.training import level_at
 
 IMPLAUSIBLE_NATS = 0.1  # per token: natural text leaves the best models 1 to 3 nats, formal text a few tenths
+TEXT_NATS = 1.0  # first loss below which it may be no entropy of text: a squared error, a preference or a yes-no loss
 HELD_OUT_TIMES = 10.0  # a held-out loss up to so many times the training loss has gone down with it
 FALLEN_SHARE = 0.1  # of the first level: what a score or a norm has left when it collapses
 REPEATED_SHARE = 0.3  # of the n-grams of a text: written text repeats below a tenth

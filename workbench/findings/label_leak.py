@@ -8,6 +8,7 @@ import pandas as pd
 from workbench.analyses.label_leak import (
     HELD_OUT_TIMES,
     IMPLAUSIBLE_NATS,
+    TEXT_NATS,
     LowLoss,
     collapsed_generation,
     held_out_gap,
@@ -50,7 +51,8 @@ def find_label_leak(training_steps: pd.DataFrame, evals: pd.DataFrame | None = N
         return _only_in_training(job, training_steps, evals)
     if as_low.empty and low.epoch != 1:
         return []
-    sure: Confidence = "high" if len(as_low) and len(generated) else "medium" if len(as_low) else "low"
+    is_text = len(generated) > 0 or low.first_loss >= TEXT_NATS
+    sure: Confidence = "high" if len(as_low) and len(generated) else "medium" if len(as_low) and is_text else "low"
     return [_finding(low, as_low, generated, training_steps, sure)]
 
 
@@ -89,6 +91,7 @@ def _finding(
     low: LowLoss, held_out: pd.DataFrame, generated: pd.DataFrame, training_steps: pd.DataFrame, sure: Confidence
 ) -> Finding:
     early = " within the first epoch" if low.epoch == 1 else ""
+    verdict = "check whether the model sees the targets" if sure == "low" else "the model sees the targets"
     also = f", and the held-out loss to {held_out['value'].min():.3g}" if len(held_out) else ""
     return Finding(
         cause="label_leak",
@@ -96,7 +99,7 @@ def _finding(
         severity="info" if sure == "low" else "critical",
         confidence=sure,
         title=f"The loss falls to {low.level:.3g} nats per token{early} (below {IMPLAUSIBLE_NATS:g} from step "
-        f"{low.first_step} on){also}: the model sees the targets.",
+        f"{low.first_step} on){also}: {verdict}.",
         fix=FIX.format(step=low.first_step),
         source="entropy of text; held-out against training loss; thresholds ours (workbench.analyses.label_leak)",
         steps=Steps(first=low.first_step, last=low.last_step),
