@@ -3,6 +3,7 @@
 import pytest
 
 from workbench.findings.data_queues import find_starved_queue
+from workbench.findings.step_time import find_data_starved
 from workbench.run import open_run
 
 PREFIX = (
@@ -129,3 +130,11 @@ def test_time_outs_are_critical_and_what_follows_from_a_collective_is_not_blamed
     assert finding.severity == "critical"
     collective = ["EI0002: 2025-03-04-11:00:41 The wait execution of the Notify register times out. remote rank [3]"]
     assert found(tmp_path, collective, lost) == []
+
+
+def test_data_time_beside_a_filled_device_queue_is_no_wait(tmp_path):
+    beside = epochs(700, 560)  # sink mode: the host fetches for 560 ms while the device computes for 700
+    (tmp_path / "train.log").write_text("\n".join([*beside, *channel([3] * 10, [98] * 9 + [0])]) + "\n")
+    run = open_run(tmp_path, quiet=True)
+    assert find_data_starved(run.table("training_steps"), run.table("log_messages")) == []
+    assert len(find_data_starved(run.table("training_steps"))) == 1

@@ -20,6 +20,10 @@ QUEUE_COLUMNS = (
 )  # fmt: skip
 
 
+EMPTY_SHARE_STARVED = 0.5  # of the samples of a queue: "mostly empty"
+SAMPLES_LEAST = 3  # of a queue, to say anything
+
+
 def channel_summaries(log_messages: pd.DataFrame) -> pd.DataFrame:
     """Queue fill and pushes of each channel summary.
 
@@ -37,6 +41,13 @@ def channel_summaries(log_messages: pd.DataFrame) -> pd.DataFrame:
         for row in rows.itertuples(index=False)
     ]
     return pd.DataFrame(made, columns=list(QUEUE_COLUMNS))
+
+
+def device_queue_was_filled(log_messages: pd.DataFrame) -> bool:
+    """Whether the last channel summary lists a device queue of which fewer than half of the samples are empty."""
+    listed = channel_summaries(log_messages)
+    listed = listed[listed["device_samples"] >= SAMPLES_LEAST]
+    return len(listed) > 0 and float(listed["device_empty_share"].iloc[-1]) < EMPTY_SHARE_STARVED
 
 
 def slow_data_lines(log_messages: pd.DataFrame) -> pd.DataFrame:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pandas as pd
 
-from workbench.analyses.data_queues import channel_summaries, connector_fill, slow_data_lines
+from workbench.analyses.data_queues import (
+    EMPTY_SHARE_STARVED,
+    SAMPLES_LEAST,
+    channel_summaries,
+    connector_fill,
+    slow_data_lines,
+)
 from workbench.analyses.step_time import rank_step_times
 from workbench.findings.finding import Confidence, Culprit, Evidence, Finding, RuledOut, Severity
 from workbench.findings.rule import Rule, Tables
 
-EMPTY_SHARE_STARVED = 0.5  # of the samples of a queue: "mostly empty"
 CONNECTOR_EMPTY_STARVED = 0.6  # MindSpore's own limit on the input of its device queue
-SAMPLES_LEAST = 3  # of a queue, to say anything
 WARNINGS_LEAST = 3  # slow batches: one or two are a cold start
 WAIT_SHARE_LEAST = 0.10
 WAIT_SHARE_CRITICAL = 0.30

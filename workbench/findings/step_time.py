@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from workbench.analyses.data_queues import device_queue_was_filled
 from workbench.analyses.step_time import (
     WARMUP_STEPS,
     job_outliers,
@@ -31,8 +32,14 @@ LISTED_STEPS = 20
 FOUND_ELSEWHERE = ("checkpoint", "eval", "compile", "profile")  # have rules of their own, or are our own doing
 
 
-def find_data_starved(training_steps: pd.DataFrame) -> list[Finding]:
-    """One finding if the typical step of the typical rank waits for its batch. A single such rank is a slow rank."""
+def find_data_starved(training_steps: pd.DataFrame, log_messages: pd.DataFrame | None = None) -> list[Finding]:
+    """One finding if the typical step of the typical rank waits for its batch. A single such rank is a slow rank.
+
+    Where the log shows that the queue in front of the device was not empty, the data time passed beside the device's
+    work, as in sink mode, and nothing waited.
+    """
+    if log_messages is not None and device_queue_was_filled(log_messages):
+        return []
     ranks = rank_step_times(training_steps)
     ranks = ranks[ranks["step_us"] > 0].assign(share=lambda r: r["data_wait_us"] / r["step_us"]).sort_values("share")
     if ranks.empty:
@@ -239,7 +246,12 @@ def _largest_share(training_steps: pd.DataFrame, events: pd.DataFrame, part: str
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(causes=("data_starved",), needs=("training_steps",), find=lambda t: find_data_starved(t["training_steps"])),
+    Rule(
+        causes=("data_starved",),
+        needs=("training_steps",),
+        uses=("log_messages",),
+        find=lambda t: find_data_starved(t["training_steps"], t.get("log_messages")),
+    ),
     Rule(
         causes=("stall_steps",),
         needs=("training_steps",),
