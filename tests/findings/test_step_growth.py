@@ -105,3 +105,19 @@ def test_slow_data_lines_are_counted(tmp_path):
     found = wb.diagnose(write_logs(tmp_path, {"worker_0.log": text})).causes[0]
     assert fact(found, "warnings of slow data") == 1
     assert "data_starved" not in {r.cause for r in found.rules_out}
+
+
+def test_longer_sequences_are_no_growth():
+    longer = 512.0 + 128 * ((STEP - 1) // 50)  # 512 to 1,152 tokens, as much longer each step
+    curriculum = steps(1e5 * longer / 512).assign(tokens=np.nan, sequence_length=longer)
+    assert find_host_side_accumulation(curriculum) == []
+    (found,) = find_host_side_accumulation(curriculum.assign(sequence_length=512.0))
+    assert found.cause == "host_side_accumulation"
+
+
+def test_without_stated_step_times_the_records_times_tell_the_growth():
+    timed = steps(1e5 + 500.0 * STEP, noise=0.0)  # 0.1 to 0.25 s
+    ends_ns = ((1e5 + 500.0 * STEP) * 1e3).cumsum()
+    (found,) = find_host_side_accumulation(timed.assign(step_us=np.nan, time_ns=ends_ns.astype("int64")))
+    assert fact(found, "growth of the step time") == pytest.approx(0.5, rel=0.01)
+    assert fact(found, "step time at last") == pytest.approx(250.0, rel=0.01)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.step_records import between_records_us
 from workbench.tables import EVENTS, SETTINGS, TRAINING_STEPS
 
 SAVE_COLUMNS = ["rank_id", "step", "start_ns", "save_us", "blocked_us", "is_inferred"]
@@ -127,7 +128,7 @@ def saving_summary(saves: pd.DataFrame, training_steps: pd.DataFrame) -> SavingS
         saves=len(job),
         every_steps=float(np.median(every)) if len(every) else float("nan"),
         save_us=float(job["save_us"].median()),
-        step_us=stated_us if stated_us == stated_us else _between_records_us(steps),
+        step_us=stated_us if stated_us == stated_us else float(between_records_us(steps).median()),
         is_stated=stated_us == stated_us,
         blocked_us=float(job["blocked_us"].sum()),
         elapsed_us=elapsed_us,
@@ -200,13 +201,6 @@ def _regular_gaps(gaps: pd.DataFrame, settings: pd.DataFrame | None) -> pd.DataF
     known = gaps.dropna(subset=["step"])
     regular = known[known["step"].astype("int64") % interval == 0] if interval else known.iloc[:0]
     return regular if regular["step"].nunique() >= LEAST_GAPS and 2 * len(regular) > len(known) else known.iloc[:0]
-
-
-def _between_records_us(steps: pd.DataFrame) -> float:
-    """Median time of a step between two records of a rank; NaN where no two records follow each other."""
-    ordered = steps.sort_values(["rank_id", "time_ns"])
-    apart = ordered.groupby("rank_id")[["time_ns", "step"]].diff()
-    return float((apart["time_ns"].astype("float64") / 1e3 / apart["step"].where(apart["step"] > 0)).median())
 
 
 def _waiting_ranks(saves: pd.DataFrame, steps: pd.DataFrame, others: set[int]) -> int:

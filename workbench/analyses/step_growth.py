@@ -9,6 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from workbench.analyses.statistics import FloatArray
+from workbench.analyses.step_records import between_records_us, work_scale
 from workbench.tables import TRAINING_STEPS
 
 POINTS_LEAST = 20
@@ -66,12 +67,17 @@ class Growth:
 def step_time_growth(training_steps: pd.DataFrame, *, part: str = "step_us", warmup_steps: int = 2) -> Growth | None:
     """Growth of the step time on the rank where it grows most; None where too few steady steps are known.
 
+    Longer sequences are no growth: times are those of a typical batch. Where no step time is stated, it is the time
+    between two records of a rank, over the steps between them.
+
     Args:
         training_steps: table `training_steps`.
         part: step_us, or callbacks_us: the time between the steps, beside the median step.
         warmup_steps: first steps of each rank to leave out.
     """
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"])
+    stated = steps["step_us"].where(steps["step_us"] > 0)
+    steps["step_us"] = (stated if stated.notna().any() else between_records_us(steps)) / work_scale(steps)
     compiled = steps["compiled"].fillna(False).astype(bool)
     steady = steps[(steps.groupby("rank_id").cumcount() >= warmup_steps) & ~compiled]
     found = []

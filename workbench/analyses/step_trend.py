@@ -14,6 +14,7 @@ from scipy import stats
 
 from workbench.analyses.device_steps import PARTS
 from workbench.analyses.statistics import MAD_TO_SIGMA, FloatArray, mad
+from workbench.analyses.step_records import work_scale
 from workbench.analyses.step_time import timed_steps
 from workbench.tables import TRAINING_STEPS
 
@@ -35,13 +36,12 @@ def job_step_times(training_steps: pd.DataFrame) -> pd.DataFrame:
         One row per step: wall_us, data_wait_us, run_us. Sorted. Empty in, empty out.
     """
     timed = timed_steps(training_steps)
-    tokens = TRAINING_STEPS.check(training_steps)[["rank_id", "step", "tokens"]]
-    rows = timed.merge(tokens, on=["rank_id", "step"], how="left")
+    work = TRAINING_STEPS.check(training_steps)[["rank_id", "step", "tokens", "sequence_length"]]
+    rows = timed.merge(work, on=["rank_id", "step"], how="left")
     rows = rows[rows["excluded"] == ""].rename(
         columns={"step_us": "wall", "data_wait_us": "data_wait", "run_us": "run"}
     )
-    known = rows["tokens"].where(rows["tokens"] > 0).astype("float64")
-    scale = (known / known.groupby(rows["rank_id"]).transform("median")).fillna(1.0)
+    scale = work_scale(rows)
     parts = {f"{name}_us": rows[name] / scale for name in ("wall", "data_wait", "run")}
     return rows[["step"]].assign(**parts).groupby("step", as_index=False).median()
 
