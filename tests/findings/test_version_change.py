@@ -116,3 +116,16 @@ def test_another_batch_is_another_job(tmp_path):
     batch = "item,before,after\nglobal_batch_size,64,128\nlibrary,1.0.1,1.1.0\n"
     files = {"a_before__log": log(1000), "a_after__log": log(1900, seed=1, start=9e5), "env__csv": batch}
     assert causes(tmp_path, **files) == []
+
+
+def test_runs_that_state_their_throughput_only(tmp_path):
+    def course(tokens_per_s):
+        rows = [f"{i},3.0,{tokens_per_s * (1 + 0.002 * (i % 3 - 1)):.1f}" for i in range(1, 61)]
+        return "step,loss,tokens_per_s\n" + "\n".join(rows) + "\n"
+
+    files = {"before__csv": course(20_000), "after__csv": course(16_000), "env__csv": ITEMS.format("1.0.1", "1.1.0")}
+    (found,) = causes(tmp_path, **files)
+    assert fact(found, "change of the throughput") == pytest.approx(-0.2)  # 16,000 of 20,000
+    assert fact(found, "longer token") == pytest.approx(12.5, rel=0.01)  # 1e6 / 16,000 - 1e6 / 20,000 us
+    assert found.saves_us_per_step is None
+    assert "50 to 62.5 us per token" in found.title

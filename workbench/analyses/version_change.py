@@ -13,6 +13,7 @@ from workbench.analyses.log_runs import EARLIER_WORDS, LATER_WORDS, name_of_run
 
 BLOCKS = 5  # of each run's steps; noise between them is noise between runs of one job
 STEPS_LEAST = 10
+UNITS = {"step": "step_us", "sample": "samples_per_s", "token": "tokens_per_s"}  # time per what -> its column
 SAME_OPERATOR = 0.02  # healthy operators differ by 1 to 2 % from profile to profile
 _VERSION_NAME = re.compile(
     r"version|library|framework|driver|firmware|cann|toolkit|mindspore|mindformers|torch|cuda|nccl|hccl|package|kernel"
@@ -28,6 +29,7 @@ class Slower:
 
     Attributes:
         before_us, after_us: median step; change_share: of after against before.
+        per: what these times are of: "step", or "sample" or "token" where a run states its throughput only.
         throughput_share: change of the throughput (below 0: less).
         spread_share: largest spread of a run's block medians against its median.
         is_real: whether all block medians of the one lie beyond all of the other.
@@ -45,6 +47,7 @@ class Slower:
     loss_share: float
     norm_share: float
     steps: int
+    per: str = "step"
 
 
 def slower(before: pd.DataFrame, after: pd.DataFrame) -> Slower | None:
@@ -54,9 +57,10 @@ def slower(before: pd.DataFrame, after: pd.DataFrame) -> Slower | None:
         before: table `training_steps` of the earlier run.
         after: of the later one.
     """
-    times = [_steady(t) for t in (before, after)]
-    if min(len(t) for t in times) < STEPS_LEAST:
+    per = next((p for p in UNITS if all(len(_steady(t, p)) >= STEPS_LEAST for t in (before, after))), None)
+    if per is None:
         return None
+    times = [_steady(t, per) for t in (before, after)]
     blocks = [_block_medians(t) for t in times]
     medians = [float(t.median()) for t in times]
     spread = max(float(np.ptp(b)) / m for b, m in zip(blocks, medians, strict=True))
@@ -70,6 +74,7 @@ def slower(before: pd.DataFrame, after: pd.DataFrame) -> Slower | None:
         loss_share=_difference(before, after, "loss"),
         norm_share=_difference(before, after, "gradient_norm"),
         steps=min(len(t) for t in times),
+        per=per,
     )
 
 
@@ -147,11 +152,12 @@ def _by_total(kernel_totals: pd.DataFrame) -> dict[tuple[int, int], int] | None:
     return {places[0]: 0, places[1]: 1}
 
 
-def _steady(steps: pd.DataFrame) -> pd.Series:
-    """Step times without compilations and without the first printed step of each rank."""
+def _steady(steps: pd.DataFrame, per: str) -> pd.Series:
+    """Time per step, sample or token at each step, without compilations and the first printed step of each rank."""
     timed = steps.sort_values(["rank_id", "step"])
     later = timed[timed.duplicated("rank_id") & ~timed["compiled"].fillna(False).astype(bool)]
-    return later.groupby("step")["step_us"].max().dropna()
+    values = later[UNITS[per]].where(later[UNITS[per]] > 0)
+    return (values if per == "step" else 1e6 / values).groupby(later["step"]).max().dropna()
 
 
 def _block_medians(times: pd.Series) -> np.ndarray:
@@ -162,7 +168,7 @@ def _throughput(steps: pd.DataFrame) -> float:
     for column in ("samples_per_s", "tokens_per_s"):
         if steps[column].notna().sum() >= STEPS_LEAST:
             return float(steps[column].iloc[1:].median())
-    return 1e6 / float(_steady(steps).median())
+    return 1e6 / float(_steady(steps, "step").median())
 
 
 def _difference(before: pd.DataFrame, after: pd.DataFrame, column: str) -> float:

@@ -66,14 +66,19 @@ def _finding(change: Slower, items: pd.DataFrame | None, operators: pd.DataFrame
         playbook="T10",
         severity="info" if confidence == "low" else severity,
         confidence=confidence,
-        title=f"The later run has {-change.throughput_share:.1%} less throughput ({change.before_us / 1e3:,.0f} to "
-        f"{change.after_us / 1e3:,.0f} ms per step){what}.",
+        title=f"The later run has {-change.throughput_share:.1%} less throughput ({_times(change)}){what}.",
         fix=_fix(items, operators),
         source=SOURCE,
-        saves_us_per_step=change.after_us - change.before_us,
+        saves_us_per_step=change.after_us - change.before_us if change.per == "step" else None,
         evidence=(*_time_facts(change), *_item_facts(items), *_operator_facts(change, operators)),
         rules_out=_ruled_out(change, operators),
     )
+
+
+def _times(change: Slower) -> str:
+    if change.per == "step":
+        return f"{change.before_us / 1e3:,.0f} to {change.after_us / 1e3:,.0f} ms per step"
+    return f"{change.before_us:,.3g} to {change.after_us:,.3g} us per {change.per}"
 
 
 def _what(items: pd.DataFrame | None) -> str:
@@ -111,8 +116,10 @@ def _fix(items: pd.DataFrame | None, operators: pd.DataFrame | None) -> str:
 def _time_facts(change: Slower) -> tuple[Evidence, ...]:
     facts = [
         Evidence(fact="change of the throughput", value=change.throughput_share, unit="share", table="training_steps"),
-        Evidence(fact="change of the step time", value=change.change_share, unit="share", table="training_steps"),
-        Evidence(fact="longer step", value=change.after_us - change.before_us, unit="us", table="training_steps"),
+        Evidence(fact=f"change of the {change.per} time", value=change.change_share, unit="share",
+                 table="training_steps"),
+        Evidence(fact=f"longer {change.per}", value=change.after_us - change.before_us, unit="us",
+                 table="training_steps"),
         Evidence(fact="spread inside a run", value=change.spread_share, unit="share", table="training_steps",
                  where=f"{change.steps} steady steps, block medians"),
     ]  # fmt: skip
@@ -152,7 +159,8 @@ def _operator_facts(change: Slower, operators: pd.DataFrame | None) -> tuple[Evi
         delta = float(moved["delta_us"].sum())
         facts.append(Evidence(fact="new operators beyond those that are gone", value=delta, unit="us",
                               table="kernel_totals"))  # fmt: skip
-        facts.append(Evidence(fact="of the longer step", value=delta / longer, unit="share (one step profiled)"))
+        if change.per == "step":
+            facts.append(Evidence(fact="of the longer step", value=delta / longer, unit="share (one step profiled)"))
     if len(kept):
         largest = float((kept["delta_us"].abs() / kept["before_us"]).max())
         facts.append(Evidence(fact=f"largest change of the {len(kept)} other types", value=largest, unit="share",
