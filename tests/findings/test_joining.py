@@ -72,6 +72,11 @@ def test_what_a_proven_cause_explains_is_told_and_not_claimed():
     assert second == proven
     unsure = finding("recompile", confidence="medium")
     assert join([symptom, unsure]) == [symptom, unsure]
+    same = finding("stall_steps", sub_cause="unknown", steps=Steps(list=(3, 7)))
+    by_steps = finding("recompile", confidence="medium", steps=Steps(list=(2, 3, 7)))
+    assert [f.confidence for f in join([same, by_steps])] == ["low", "medium"]  # the cause lists both slow steps
+    other = finding("stall_steps", sub_cause="unknown", steps=Steps(list=(3, 8)))
+    assert join([other, by_steps]) == [other, by_steps]
     spike, odd = finding("loss_spike", confidence="medium"), finding("bad_batch", confidence="medium")
     assert [f.severity for f in join([spike, odd])] == ["info", "warning"]  # a word without a proof
     hint = finding("recompile", severity="info")

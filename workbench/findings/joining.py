@@ -55,8 +55,9 @@ def join(findings: Sequence[Finding]) -> list[Finding]:
 
     Returns:
         In the order of the first of each: joined findings; a finding that a proven one explains (high confidence, at
-        warning or above; for the words of `UNPROVEN` medium is enough) is of severity info and low confidence, and
-        says by what. `none` stands only where nothing is at warning or above.
+        warning or above; for the words of `UNPROVEN`, and for slow steps without a reason that are the cause's own,
+        medium is enough) is of severity info and low confidence, and says by what. `none` stands only where nothing is
+        at warning or above.
     """
     found: list[Finding] = []
     for finding in findings:
@@ -143,10 +144,16 @@ def _apart(cause: Finding, symptom: Finding) -> bool:
 def _explains(cause: Finding, symptom: Finding) -> bool:
     if symptom.cause not in EXPLAINS.get(cause.cause, ()):
         return False
-    if cause.confidence != "high" and symptom.cause not in UNPROVEN:
+    if cause.confidence != "high" and symptom.cause not in UNPROVEN and not _same_steps(cause, symptom):
         return False
     ranks = (cause.culprit.rank, symptom.culprit.rank)
     return symptom.cause not in PLACED or None in ranks or ranks[0] == ranks[1]
+
+
+def _same_steps(cause: Finding, symptom: Finding) -> bool:
+    """The symptom has no reason of its own, and each of its steps is one that the cause lists."""
+    of_cause, of_symptom = set(cause.steps.list or ()), set(symptom.steps.list or ())
+    return symptom.sub_cause == UNKNOWN and bool(of_symptom) and of_symptom <= of_cause
 
 
 def _reason(finding: Finding) -> str | None:
