@@ -59,8 +59,8 @@ def test_stages_of_a_dry_run_stand_against_the_limit(data_samples):
     spec = sections.stage_peaks({n: run.table(n) for n in ("log_messages", "settings")}).to_dict()
     bars = {r["name"]: (round(r["gib"], 2), r["kind"]) for r in spec["datasets"][spec["data"]["name"]]}
     assert len(bars) == 2 + 4
-    assert bars["dryrun_pp4, stage 0"] == (round(63040 / 1024, 2), "above the limit")
-    assert bars["dryrun_pp4, stage 2"] == (round(44032 / 1024, 2), "within the limit")
+    assert bars["dryrun_pp4 · 0"] == (round(63040 / 1024, 2), "above the limit")
+    assert bars["dryrun_pp4 · 2"] == (round(44032 / 1024, 2), "within the limit")
     assert {r["limit"] for r in spec["datasets"][spec["data"]["name"]]} == {58.0}
 
 

@@ -15,6 +15,7 @@ MOST_BLOCKS = 800  # rectangles of a memory map; smaller blocks are left out and
 MOST_RANK_LINES = 7  # as many colours
 APART_SHARE = 0.01  # two lines closer than this cover each other
 LABEL_PIXELS = 170
+STAGE_PIXELS = 95  # two such charts stand beside each other
 KINDS = {"allocated_bytes": "allocated", "reserved_bytes": "reserved", "active_bytes": "active"}
 KIND_COLOURS = {"reserved": GREY, "allocated": BLUE, "active": ORANGE}
 
@@ -98,10 +99,10 @@ def stage_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
         return empty_chart(title, "no log or dry run tells the peaks of stages")
     data = peaks.assign(gib=peaks["actual_peak_bytes"] / GIB, limit=peaks["budget_bytes"] / GIB)
     data["kind"] = (data["gib"] > data["limit"]).map({True: "above the limit", False: "within the limit"})
-    data["name"] = [f"{PurePosixPath(r.set).stem}, stage {r.stage}" for r in data.itertuples()]
+    data["name"] = [f"{PurePosixPath(r.set).stem} · {r.stage}" for r in data.itertuples()]
     colour = alt.Scale(domain=["within the limit", "above the limit"], range=[BLUE, RED])
     base = alt.Chart(data[["name", "gib", "limit", "kind"]])
-    y = alt.Y("name:N", title=None, sort=None)
+    y = alt.Y("name:N", title="stage", sort=None, axis=alt.Axis(labelLimit=STAGE_PIXELS))
     tooltip = ["name:N", alt.Tooltip("gib:Q", format=".1f"), alt.Tooltip("limit:Q", format=".1f")]
     x = alt.X("gib:Q", title="memory (GiB)")
     bars = base.mark_bar().encode(x, y, alt.Color("kind:N", title=None, scale=colour), tooltip=tooltip)
@@ -112,7 +113,8 @@ def stage_peaks_chart(peaks: pd.DataFrame) -> AnyChart:
     )
     limit = base.mark_rule(color=INK, strokeDash=[5, 4]).encode(alt.X("limit:Q", title="memory (GiB)"))
     named = _title(title, "dashed: limit of the pool" if data["limit"].notna().any() else "no limit is told")
-    return alt.layer(bars, numbers, limit).properties(title=named, height=alt.Step(24))
+    width = 2 * half_width() - LABEL_PIXELS + 60
+    return alt.layer(bars, numbers, limit).properties(title=named, width=width, height=alt.Step(24))
 
 
 def memory_map_chart(blocks: pd.DataFrame, *, clock: str = "ns") -> AnyChart:
