@@ -99,3 +99,20 @@ def test_a_pool_in_fragments_is_the_reason_where_it_is_the_rank(tmp_path, ranks,
     found = [f for f in wb.diagnose(write_logs(tmp_path / "without", files)).causes if f.severity != "info"]
     assert [(f.cause, f.culprit.rank) for f in found] == [("slow_rank", late)]
     assert found[0].sub_cause != "fragmentation"
+
+
+def several_late(ranks, late, late_us):
+    """All ranks of `late` compute `late_us` longer; all end their steps of 1.6 s together."""
+    steps = job(ranks, noise=0.002)
+    computing = steps["computing_us"] + late_us * steps["rank_id"].isin(late)
+    wait = 1.6e6 - computing - steps["free_us"]
+    return steps.assign(computing_us=computing, communication_not_overlapped_us=wait)
+
+
+def test_half_of_the_ranks_is_no_single_slow_rank():
+    (group,) = find_rank_that_others_wait_for(several_late(8, range(4, 8), 8e4))  # a last stage with the head
+    assert (group.severity, group.confidence, group.culprit.rank) == ("info", "low", None)
+    assert "Ranks 4, 5, 6, 7" in group.title
+    (pair,) = find_rank_that_others_wait_for(several_late(16, (4, 9), 8e4))
+    assert (pair.confidence, pair.culprit.rank in (4, 9)) == ("high", True)
+    assert "the other 14 ranks wait" in pair.title

@@ -15,6 +15,7 @@ from workbench.tables import STEP_TIME
 RANKS_LEAST = 4
 PARTS = ("computing_us", "free_us")  # what a rank does on its own
 WAIT = "communication_not_overlapped_us"
+AS_LATE = 0.7  # of the latest rank's excess: the others hardly wait for one of such ranks more than for another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class LateRank:
             peers' it is.
         computing_spread_share: (largest - smallest) computing time over their median.
         step_us: typical step.
+        late_ranks: all ranks with at least `AS_LATE` of the excess, itself among them.
     """
 
     rank_id: int
@@ -46,6 +48,7 @@ class LateRank:
     missing_us: float
     computing_spread_share: float
     step_us: float
+    late_ranks: tuple[int, ...]
 
 
 def late_rank(step_time: pd.DataFrame) -> LateRank | None:
@@ -80,4 +83,5 @@ def late_rank(step_time: pd.DataFrame) -> LateRank | None:
         missing_us=parts[WAIT][1] - parts[WAIT][0],
         computing_spread_share=float((computing.max() - computing.min()) / computing.median()),
         step_us=float((own + medians[WAIT]).median()),
+        late_ranks=tuple(int(str(r)) for r in own.index[own >= peers_us + AS_LATE * excess]),
     )

@@ -23,6 +23,7 @@ SIGMAS = 6.0
 SHARE_LEAST = 0.02  # of the step
 WAITED_LEAST = 0.7  # of the excess: what the others wait longer for it
 EVEN_COMPUTING = 0.03
+LATE_RANKS_MOST = 0.25  # of the ranks: more that are as late are a stage or a host, and no rank to blame
 SOURCE = "own time (computing and free) against the wait inside collectives, medians over steps; thresholds ours"
 
 
@@ -37,6 +38,8 @@ def find_rank_that_others_wait_for(step_time: pd.DataFrame) -> list[Finding]:
         return []
     if late.wait_rank != 1 or late.missing_us < WAITED_LEAST * late.excess_us:
         return []
+    if len(late.late_ranks) > max(1, LATE_RANKS_MOST * late.ranks):
+        return [_late_group(late)]
     return [_finding(late)]
 
 
@@ -116,6 +119,23 @@ def _late_rank(worst: pd.Series, late_us: float, column: str) -> Finding:
     )  # fmt: skip
 
 
+def _late_group(late: LateRank) -> Finding:
+    names = ", ".join(map(str, late.late_ranks))
+    return Finding(
+        cause="slow_rank",
+        sub_cause="group_of_ranks",
+        playbook="T4",
+        severity="info",
+        confidence="low",
+        title=f"Ranks {names} take {late.excess_us / 1e3:,.0f} ms longer per step than the rest, which waits for them: "
+        "no single rank is slow.",
+        fix="See what these ranks share: one pipeline stage (balance the layers and the head), one host, or a larger "
+        "part of the batch.",
+        source=SOURCE,
+        evidence=_facts(late),
+    )
+
+
 def _finding(late: LateRank) -> Finding:
     idle = late.part == "free_us"
     does = "has nothing running" if idle else "computes"
@@ -126,7 +146,7 @@ def _finding(late: LateRank) -> Finding:
         severity=severity_of(late.excess_us, late.step_us),
         confidence="high",
         title=f"Rank {late.rank_id} {does} {own / 1e3:,.0f} ms per step, its peers {peers / 1e3:,.0f} ms; it waits "
-        f"least in collectives, and the other {late.ranks - 1} ranks wait for it.",
+        f"least in collectives, and the other {late.ranks - len(late.late_ranks)} ranks wait for it.",
         fix=f"Look at the host and the memory pool of rank {late.rank_id}, and profile it beside a peer: its free time "
         "must fall to the others'."
         if idle
