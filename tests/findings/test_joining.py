@@ -75,6 +75,8 @@ def test_what_a_proven_cause_explains_is_told_and_not_claimed():
     same = finding("stall_steps", sub_cause="unknown", steps=Steps(list=(3, 7)))
     by_steps = finding("recompile", confidence="medium", steps=Steps(list=(2, 3, 7)))
     assert [f.confidence for f in join([same, by_steps])] == ["low", "medium"]  # the cause lists both slow steps
+    pause = finding("stall_steps", sub_cause="pause_between_steps", steps=Steps(list=(3, 7)))
+    assert [f.confidence for f in join([pause, by_steps])] == ["low", "medium"]
     other = finding("stall_steps", sub_cause="unknown", steps=Steps(list=(3, 8)))
     assert join([other, by_steps]) == [other, by_steps]
     spike, odd = finding("loss_spike", confidence="medium"), finding("bad_batch", confidence="medium")

@@ -46,6 +46,7 @@ PLACED = frozenset({"fragmentation", "slow_rank", "rank_late", "memory_leak"})  
 ONE_PER_PLACE = frozenset({"slow_rank"})  # a rank is slow once, whatever the reason
 GENERAL = ("busy_host",)  # a reason that stands for "not the device": any other is better known
 UNKNOWN = "unknown"  # a sub-cause that says nothing: another input may know it
+NO_REASON = (UNKNOWN, "pause_between_steps")  # stalls of which only the place is known
 T = TypeVar("T")
 _PLACE = ("rank", "op", "link", "subset", "data_op", "stage")
 
@@ -153,7 +154,7 @@ def _explains(cause: Finding, symptom: Finding) -> bool:
 def _same_steps(cause: Finding, symptom: Finding) -> bool:
     """The symptom has no reason of its own, and each of its steps is one that the cause lists."""
     of_cause, of_symptom = set(cause.steps.list or ()), set(symptom.steps.list or ())
-    return symptom.sub_cause == UNKNOWN and bool(of_symptom) and of_symptom <= of_cause
+    return symptom.sub_cause in NO_REASON and bool(of_symptom) and of_symptom <= of_cause
 
 
 def _reason(finding: Finding) -> str | None:
