@@ -12,7 +12,7 @@ import pandas as pd
 from workbench.charts.tables import plain_table
 
 BRUSH = "brush"
-BRUSH_WAIT_MS = 400  # after the last movement: each redraw costs the kernel some tenths of a second
+BRUSH_WAIT_MS = 700  # after the last movement: a redraw takes the chart away from a hand that only pauses
 Brushed = Callable[[float, float], None]
 
 
