@@ -30,6 +30,7 @@ FACTOR_ERROR = 0.12  # the first loss of a fresh model lies within a tenth of gu
 JUMP_SHARE = 0.05
 LISTED_STEPS = 20
 NATS = "nats per token"
+CLIP_FIRST = "batches may be odd, but clipped they move the loss for a step or two: clip first, then look at them"
 
 
 def find_lr_too_high(training_steps: pd.DataFrame) -> list[Finding]:
@@ -149,6 +150,7 @@ def _unclipped(jumps: pd.DataFrame) -> Finding:
             Evidence(fact="clipping of gradients", value="off", table="settings"),
             Evidence(fact="jumps after which the loss stays higher", value=damaged, table="training_steps"),
         ),
+        rules_out=(RuledOut(cause="bad_batch", because=CLIP_FIRST),),
     )
 
 
