@@ -175,3 +175,16 @@ def test_a_csv_that_nothing_knows_points_to_the_list_of_columns(tmp_path):
     with pytest.raises(UnknownContentError) as raised:
         wb.open_run(tmp_path, quiet=True)
     assert "docs/csv_columns.md" in raised.value.fix
+
+
+def test_a_run_that_is_not_read_at_once_has_the_same_tables(data_samples, tmp_path, monkeypatch):
+    found = {}
+    for eager in (True, False):
+        monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / str(eager)))
+        run = wb.open_run(data_samples / "simulated_cluster", quiet=True, eager=eager)
+        assert bool(list((tmp_path / str(eager)).rglob("*.parquet"))) == eager
+        found[eager] = {name: run.table(name) for name in run.tables if run.has(name)}
+        assert run.ranks == [0, 1, 2, 3]
+    assert set(found[True]) == set(found[False])
+    for name, table in found[True].items():
+        pd.testing.assert_frame_equal(table, found[False][name])

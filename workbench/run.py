@@ -30,7 +30,7 @@ PACKED = frozenset({".gz", ".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z",
 _NOT_TRAINED_RANKS = frozenset({"telemetry", "log_messages", "settings"})
 
 
-def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | None = None) -> Run:
+def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | None = None, eager: bool = True) -> Run:
     """Open a run: ours, or any directory or file in which profiles, logs or recorded series lie.
 
     Prints what was found per rank, what is missing, which analyses that costs, and what would have collected it. Small
@@ -40,6 +40,7 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
         path: directory or file.
         quiet: print nothing, show no progress.
         jobs: worker processes. By default all cores, or what `joblib.parallel_config` says (a Dask cluster, say).
+        eager: read small runs at once; else each table when it is asked for, so that the first comes soon.
 
     Raises:
         UnknownContentError: nothing there that a reader knows.
@@ -58,7 +59,7 @@ def open_run(path: str | os.PathLike[str], *, quiet: bool = False, jobs: int | N
         save_known(directory, discovery.kinds)
     if directory != wanted:
         discovery.notes.append(_temporary_cache(wanted))
-    run = Run(root, discovery, directory, info, jobs=jobs, quiet=quiet)
+    run = Run(root, discovery, directory, info, jobs=jobs, quiet=quiet, eager=eager)
     if not quiet:
         print(run)
     return run
@@ -123,6 +124,7 @@ class Run:
         *,
         jobs: int | None = None,
         quiet: bool = True,
+        eager: bool = True,
     ) -> None:
         self.root = root
         self.is_ours = info is not None
@@ -131,7 +133,7 @@ class Run:
         self._jobs = jobs
         self._quiet = quiet
         self._ingest = Ingest(root, discovery.sources, directory)
-        if sum(s.size_bytes for s in discovery.sources) <= EAGER_TOTAL_BYTES:
+        if eager and sum(s.size_bytes for s in discovery.sources) <= EAGER_TOTAL_BYTES:
             self._ingest.ensure(at_most_bytes=EAGER_FILE_BYTES, jobs=jobs, quiet=quiet)
 
     @property

@@ -60,7 +60,7 @@ class Board(ipywidgets.VBox):
             raise UnknownParameterError(f"There is no board {board!r}.", fix=f"use one of {', '.join(BOARDS)}")
         prepare_live_charts()
         self._tab = BOARDS[board]
-        self._rows = Rows(run if isinstance(run, Run) else open_run(run, quiet=True))
+        self._rows = Rows(run if isinstance(run, Run) else open_run(run, quiet=True, eager=False))
         self.page = Page(self._tab, self._brushed)
         self._live = Live(self.refresh)
         self._all = ipywidgets.Button(description="All steps", layout=ipywidgets.Layout(width="100px"))
@@ -77,7 +77,7 @@ class Board(ipywidgets.VBox):
         """Open the run anew and draw; a range that took all steps goes on with them."""
         had_all = self.steps == self._rows.steps()
         try:
-            self._rows = Rows(open_run(self._rows.run.root, quiet=True))
+            self._rows = Rows(open_run(self._rows.run.root, quiet=True, eager=False))
         except WorkbenchError as error:  # the run's directory went away while it was followed
             self.page.note.value = Text(str(error), quiet=False)._repr_html_()
             return

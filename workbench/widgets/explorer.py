@@ -87,7 +87,7 @@ class Explorer(ipywidgets.VBox):
 
     def refresh(self) -> None:
         """Open the run anew, as it may have gone on; filters stay, a range that took all steps goes on with them."""
-        self._try(lambda: self._take(Rows(open_run(self.run.root, quiet=True)), keep=True))
+        self._try(lambda: self._take(Rows(open_run(self.run.root, quiet=True, eager=False)), keep=True))
 
     def show_evidence(self, finding: Finding) -> None:
         """Go to the tab that shows a finding's evidence, at its rank and subset."""
@@ -117,7 +117,7 @@ class Explorer(ipywidgets.VBox):
     def _open(self, _change: object) -> None:
         def opened() -> None:
             same = self.run_path == str(self.run.root)
-            self._take(self._rows if same else Rows(open_run(self.run_path, quiet=True)), keep=False)
+            self._take(self._rows if same else Rows(open_run(self.run_path, quiet=True, eager=False)), keep=False)
 
         self._try(opened)
 
@@ -228,7 +228,7 @@ def explore(run: Run | str | os.PathLike[str]) -> Explorer:
     Args:
         run: an opened run, or a path to open.
     """
-    return Explorer(run if isinstance(run, Run) else open_run(run, quiet=True))
+    return Explorer(run if isinstance(run, Run) else open_run(run, quiet=True, eager=False))
 
 
 def _soon(action: Callable[[], None]) -> None:
