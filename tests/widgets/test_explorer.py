@@ -131,6 +131,38 @@ def test_a_run_that_goes_on_is_followed(run_dir):
     assert explorer._rows.steps() == (1, 300)
 
 
+def test_all_filters_stay_while_a_run_that_grows_is_followed(run_dir):
+    explorer = wb.explore(run_dir)
+    explorer.tab, explorer.ranks, explorer.rank = "Training", (1,), 1
+    explorer.subset, explorer.checkpoint, explorer.steps = "prose", "c-200", (20, 150)
+    chosen = {n: getattr(explorer, n) for n in ("tab", "ranks", "rank", "subset", "checkpoint", "steps")}
+    for tick, last in enumerate((220, 240), 1):
+        append_steps(run_dir, last)
+        explorer._live._done -= explorer._live.every.value  # the interval has passed
+        explorer._live.play.value = tick  # as the browser's clock sets it
+        assert explorer._pickers.steps.max == last
+        assert {n: getattr(explorer, n) for n in chosen} == chosen
+    explorer.show_all_steps()
+    append_steps(run_dir, 260)
+    explorer._live._done -= explorer._live.every.value
+    explorer._live.play.value = 3
+    assert explorer.steps == (1, 260)
+    assert explorer.tables["training_steps"]["step"].max() == 260
+    explorer._live.play.value = 0  # the stop button
+    append_steps(run_dir, 280)
+    assert explorer.steps == (1, 260)
+
+
+def append_steps(run_dir, last):
+    """Write the lines of further steps behind those that are there, as a training run does."""
+    longer = write_run(run_dir.parent / "longer", pd.concat([made_steps(last, rank_id=r) for r in range(2)]))
+    for path in (longer / "metrics").iterdir():
+        there = (run_dir / "metrics" / path.name).read_text().count("\n")
+        with (run_dir / "metrics" / path.name).open("a") as file:
+            file.writelines(path.read_text().splitlines(keepends=True)[there:])
+    shutil.rmtree(longer)
+
+
 def test_two_runs_are_compared(run_dir):
     explorer = wb.explore(run_dir)
     slow = made_steps(50).assign(step_us=lambda s: s["step_us"] * 1.5)
