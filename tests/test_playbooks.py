@@ -29,6 +29,10 @@ OTHER_RUNS = [
     ("T7", "data_starved/starved", "data_starved"),
     ("T9", "simulated_devices/memory_leak", "memory_leak"),
 ]
+ELSEWHERE = [  # logs alone, CSV series alone
+    ("T9", "cases/13-collective-timeout-one-rank-silent", "T4"),
+    ("T2", "cases/09-eval-subset-after-mix-change", "T5"),
+]
 
 pytestmark = pytest.mark.slow
 
@@ -88,3 +92,11 @@ def test_a_healthy_run_has_none_of_the_causes(playbook, tmp_path):
 @pytest.mark.parametrize(("playbook", "sample", "cause"), OTHER_RUNS)
 def test_other_runs_with_the_symptom(playbook, sample, cause):
     assert conclude(examine(SAMPLES / sample), playbook).sentence.startswith(f"The cause is {cause}: ")
+
+
+@pytest.mark.parametrize(("playbook", "sample", "goes_on"), ELSEWHERE)
+def test_a_run_of_another_kind_leads_to_its_own_playbook(playbook, sample, goes_on, tmp_path):
+    shown, _pictures, _written = executed(playbook, tmp_path, run_path=str(SAMPLES / sample))
+    assert shown["case.verdict()"].startswith("None of this playbook's causes. The run has another: ")
+    assert f"Go on with {goes_on}, troubleshoot/{PLAYBOOKS[goes_on].notebook}." in shown["case.verdict()"]
+    assert any(text.startswith("No rows of table ") for text in shown.values())
