@@ -112,3 +112,14 @@ def test_the_batch_generator_timer_is_the_data_wait_of_the_steps_since_the_last_
     text = "".join(LINE.format(40 + step, step, 1.0, 0) + timer.format(3.0, 500.0 * step) * (step != 2)
                    for step in (1, 2, 3))  # fmt: skip
     assert steps(read_text(tmp_path, text)).data_wait_us.tolist() == [500e3, 1500e3, 1500e3]
+
+
+def test_sizes_of_the_parallel_groups(tmp_path):
+    head = (
+        "using world size: 16, data-parallel size: 1, tensor-model-parallel size: 8, pipeline-model-parallel size: 2\n"
+    )
+    settings = read_text(tmp_path, head + "\n" + LINE.format(42, 1, 1.0, 0))["settings"].table.set_index("name").value
+    assert settings["world_size"] == "16"
+    assert settings["data_parallel_size"] == "1"
+    assert settings["tensor_model_parallel_size"] == "8"
+    assert settings["pipeline_model_parallel_size"] == "2"

@@ -139,6 +139,8 @@ def _shards_over_hosts(settings: pd.DataFrame | None, job: pd.Series) -> bool:
     """Whether layers are sharded wider than a host, by the settings."""
     if settings is None or not (job["hosts"] > 1 or job["devices"] > DEVICES_PER_HOST):
         return False
+    is_own = settings["source"].fillna("").str.startswith(str(job["run"]))
+    settings = settings.assign(order=~is_own).sort_values("order", kind="stable")  # what its own log says counts first
     width = setting(settings, *SHARDING_WIDTH)
     per_host = job["devices"] / job["hosts"] if job["hosts"] > 1 else float(DEVICES_PER_HOST)
     wide = width is not None and width.isdigit() and int(width) > per_host

@@ -19,6 +19,7 @@ WANTED = (
     r"memory \(MB\)",
     r"(?i)(saving|saved) checkpoint",
     r"(?i)validation loss at ",
+    r"using world size: ",
 )
 
 _HEAD = re.compile(r"iteration\s+(?P<step>\d+)/\s*(?P<steps>\d+)\s*\|(?P<rest>.*)", re.DOTALL)
@@ -26,6 +27,7 @@ _UNIT = re.compile(r"\s*\(([^)]*)\)\s*$")
 _TIMER = re.compile(rf"^\s*([\w-]+) \.{{2,}}: (?:\(({NUMBER}), ({NUMBER})\)|({NUMBER})\s*$)")
 _ARGUMENT = re.compile(r"^\s+([a-zA-Z]\w*) \.{3,} (.*\S)\s*$")
 _MEMORY = re.compile(r"\(after (\d+) iterations\) memory \(MB\) \|(.*)", re.DOTALL)
+_WORLD = re.compile(r"([a-z][a-z -]*?)[ -]size: (\d+)")
 _SAVING = re.compile(r"saving checkpoint at iteration\s+(\d+)", re.IGNORECASE)
 _VALIDATION = re.compile(
     r"validation loss at (?:the end of training|iteration\s+(?P<step>\d+))(?: on (?P<set>[\w -]+?) set)?[^|]*\|"
@@ -190,10 +192,18 @@ def _validation(text: str, rows: LogRows) -> bool:
     return True
 
 
+def _world(text: str, rows: LogRows) -> bool:
+    """Sizes of the parallel groups, by the names that the arguments have: tensor_model_parallel_size, ..."""
+    for name, size in _WORLD.findall(text.rpartition("using ")[2]):
+        rows.settings[f"{name.strip(' ').replace('-', '_')}_size"] = size
+    return True
+
+
 _READERS = (
     ("...", _timer),
     ("...", _argument),
     ("memory (MB)", _memory),
     ("checkpoint", _checkpoint),
     ("alidation loss at", _validation),
+    ("using world size:", _world),
 )
