@@ -10,8 +10,9 @@ from workbench.findings.training import (
     find_loss_not_finite,
     find_loss_spike,
     find_memory_leak,
+    find_memory_leak_in_telemetry,
 )
-from workbench.tables import TRAINING_STEPS
+from workbench.tables import TELEMETRY, TRAINING_STEPS
 
 RULES = (find_loss_not_finite, find_loss_spike, find_fp16_overflow, find_memory_leak)
 
@@ -99,3 +100,14 @@ def test_a_leak_names_rank_and_rate():
     assert found.culprit.rank == 1
     assert math.isclose(found.evidence[0].value, 2**20, rel_tol=0.02)
     assert "1.00 MiB per step" in found.title
+
+
+def test_a_leak_in_a_memory_series_beside_the_log():
+    step = np.arange(10, 3001, 10)
+    rows = pd.DataFrame({"step": step, "value": 20e9 + 6 * 2**20 * step, "metric": "device_allocated_bytes"})
+    (found,) = find_memory_leak_in_telemetry(TELEMETRY.check(rows.assign(host="", rank_id=3)))
+    assert (found.sub_cause, found.culprit.rank, found.confidence) == ("device", 3, "high")
+    assert found.evidence[0].value == pytest.approx(6 * 2**20)
+    settling = rows.assign(value=20e9 + 5e9 * (1 - np.exp(-step / 200)), host="", rank_id=pd.NA)
+    assert find_memory_leak_in_telemetry(TELEMETRY.check(settling)) == []
+    assert find_memory_leak_in_telemetry(TELEMETRY.empty()) == []

@@ -179,6 +179,18 @@ def memory_growth(training_steps: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def memory_by_step(telemetry: pd.DataFrame) -> pd.DataFrame:
+    """Memory that telemetry gives by step, as rows of table `training_steps`; rows without a rank are those of rank 0.
+
+    Args:
+        telemetry: table `telemetry`.
+    """
+    rows = telemetry[telemetry["metric"].isin(MEMORY_COLUMNS) & telemetry["step"].notna()]
+    named = rows.assign(rank_id=rows["rank_id"].fillna(0))
+    wide = named.pivot_table(index=["rank_id", "step"], columns="metric", values="value", aggfunc="max").reset_index()
+    return TRAINING_STEPS.check(wide.reindex(columns=list(TRAINING_STEPS.column_names)))
+
+
 def _growth(series: pd.DataFrame, kind: str, rank_id: int) -> dict[str, object] | None:
     settled = series.iloc[len(series) // 5 :]
     if len(settled) < 5 * MEMORY_BLOCKS:

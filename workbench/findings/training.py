@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.analyses.instability import settled
-from workbench.analyses.training import MEMORY_BLOCKS, job_steps, level_at, memory_growth, spikes
+from workbench.analyses.training import MEMORY_BLOCKS, job_steps, level_at, memory_by_step, memory_growth, spikes
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity, Steps
 from workbench.findings.rule import Rule
 
@@ -158,6 +158,11 @@ def find_memory_leak(training_steps: pd.DataFrame) -> list[Finding]:
     return [_leak(row, int((leaks["kind"] == row["kind"]).sum())) for row in worst.to_dict("records")]
 
 
+def find_memory_leak_in_telemetry(telemetry: pd.DataFrame) -> list[Finding]:
+    """The same for memory that a series beside the log tells by step."""
+    return find_memory_leak(memory_by_step(telemetry))
+
+
 def _leak(row: dict[str, object], ranks: int) -> Finding:
     values = {k: float(str(v)) for k, v in row.items() if k != "kind"}
     kind = "host" if str(row["kind"]).startswith("host") else "device"
@@ -196,4 +201,5 @@ RULES: tuple[Rule, ...] = (
     Rule(causes=("loss_spike",), needs=("training_steps",), find=lambda t: find_loss_spike(t["training_steps"])),
     Rule(causes=("fp16_overflow",), needs=("training_steps",), find=lambda t: find_fp16_overflow(t["training_steps"])),
     Rule(causes=("memory_leak",), needs=("training_steps",), find=lambda t: find_memory_leak(t["training_steps"])),
+    Rule(causes=("memory_leak",), needs=("telemetry",), find=lambda t: find_memory_leak_in_telemetry(t["telemetry"])),
 )
