@@ -6,6 +6,7 @@ from tests.analyses.test_subset_course import documents
 from workbench.analyses.evaluation import subset_metrics
 from workbench.findings.evaluation import find_worse_subsets
 from workbench.findings.subset_course import find_subset_drops, subset_drops
+from workbench.tables import SETTINGS
 
 STEPS = np.arange(1, 9) * 500
 MIX = pd.DataFrame(
@@ -118,3 +119,22 @@ def test_steady_samples_explain_nothing():
     frame = documents(8, shift=[0, 0, 0, 0, 0.1, 0.3, 0.4, 0.5])
     found = find_subset_drops({"eval_samples": frame, "sample_ids": used_samples(10_000)})
     assert [f.cause for f in found] == ["subset_regression"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("seq_length", "context_length_shift"), ("model.max_position_embeddings", "context_length_shift"),
+        ("tokenizer", "tokenizer_special_tokens"), ("add_eos_token", "tokenizer_special_tokens"),
+        ("tokens_per_batch", "subset_regression"), ("learning_rate", "subset_regression"),
+    ],
+)  # fmt: skip
+def test_a_changed_setting_of_text_or_length_explains_a_drop(name, cause):
+    settings = SETTINGS.check(pd.DataFrame(
+        [(f"{run}.{item}", value, "x.csv") for run, value in (("before", "a"), ("after", "b")) for item in (name, "c")]
+        + [("before.same", "1", "x.csv"), ("after.same", "1", "x.csv")], columns=["name", "value", "source"],
+    ))  # fmt: skip
+    (found,) = find_subset_drops({"evals": series(1), "settings": settings})
+    assert (found.cause, found.confidence) == (cause, "medium")
+    facts = [(e.fact, e.value) for e in found.evidence]
+    assert ((f"changed: {name}", "a to b") in facts) == (cause != "subset_regression")

@@ -54,6 +54,17 @@ def changed_settings(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["name", "before", "after"], dtype="string")
 
 
+def stated_changes(settings: pd.DataFrame | None) -> pd.DataFrame:
+    """What a file with the columns before and after says has changed: name, before, after. Empty where nothing has."""
+    columns = ["name", "before", "after"]
+    if settings is None:
+        return pd.DataFrame(columns=columns, dtype="string")
+    values = _values(settings)
+    named = {n.removeprefix("before."): v for n, v in values.items() if n.startswith("before.")}
+    rows = [(n, old, values[f"after.{n}"]) for n, old in named.items() if values.get(f"after.{n}", old) != old]
+    return pd.DataFrame(rows, columns=columns, dtype="string")
+
+
 def _values(settings: pd.DataFrame) -> dict[str, str]:
     table = SETTINGS.check(settings).dropna(subset=["name"])
     return dict(zip(table["name"].astype(str), table["value"].astype(str), strict=True))

@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
             "context_length_shift",
         ),
         needs=("eval_samples",),
-        uses=("evals", "data_mix", "sample_ids", "training_steps"),
+        uses=("evals", "data_mix", "sample_ids", "training_steps", "settings"),
         find=find_worse_subsets,
     ),
     Rule(
@@ -123,7 +123,7 @@ RULES: tuple[Rule, ...] = (
             "context_length_shift",
         ),
         needs=("evals",),
-        uses=("data_mix", "sample_ids", "training_steps"),
+        uses=("data_mix", "sample_ids", "training_steps", "settings"),
         find=lambda t: [] if "eval_samples" in t else find_worse_subsets(t),
     ),
     Rule(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -17,8 +16,9 @@ from workbench.analyses.subset_causes import (
 )
 from workbench.analyses.subset_course import COLUMNS, kind_of_samples, paired_drops, score_drops
 from workbench.analyses.training import job_steps, level_at
-from workbench.findings.finding import Confidence, Culprit, Evidence, Finding, RuledOut, Steps
+from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Steps
 from workbench.findings.rule import Tables
+from workbench.findings.subset_settings import Explanation, by_settings
 from workbench.tables import DATA_MIX
 
 SIGNIFICANT = 0.05
@@ -32,23 +32,12 @@ SOURCE = ("drop of windows of up to 3 evaluations, Bonferroni over windows, Holm
           "(workbench.analyses.subset_course); thresholds ours")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """What explains a drop: cause, how sure, its facts, and the step at which it happened (None: not known)."""
-
-    cause: str
-    confidence: Confidence
-    because: str  # ends the title
-    fix: str
-    evidence: tuple[Evidence, ...] = ()
-    step: int | None = None
-
-
 def find_subset_drops(tables: Tables) -> list[Finding]:
     """One finding per subset whose latest evaluations are worse than earlier ones beyond noise, the largest first.
 
     Args:
-        tables: `eval_samples` (paired) or `evals`; `data_mix`, `sample_ids`, `training_steps` explain and complete.
+        tables: `eval_samples` (paired) or `evals`; `data_mix`, `sample_ids`, `training_steps`, `settings` explain
+            and complete.
     """
     courses = subset_drops(tables)
     fallen = worth_saying(courses)
@@ -82,7 +71,7 @@ def worth_saying(courses: pd.DataFrame) -> pd.DataFrame:
 
 def explain(row: dict, courses: pd.DataFrame, tables: Tables) -> Explanation:
     """The first of the known causes for which there is evidence; `subset_regression` where there is none."""
-    for look in (_tokenizer, _data_mix, _length, _coverage, _forgetting):
+    for look in (_tokenizer, _data_mix, _length, _coverage, by_settings, _forgetting):
         if (found := look(row, courses, tables)) is not None:
             return found
     lacking = "" if "data_mix" in tables or "sample_ids" in tables else "; no sampling mix was recorded"
