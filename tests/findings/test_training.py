@@ -11,8 +11,9 @@ from workbench.findings.training import (
     find_loss_spike,
     find_memory_leak,
     find_memory_leak_in_telemetry,
+    find_overflow_lines,
 )
-from workbench.tables import TELEMETRY, TRAINING_STEPS
+from workbench.tables import LOG_MESSAGES, TELEMETRY, TRAINING_STEPS
 
 RULES = (find_loss_not_finite, find_loss_spike, find_fp16_overflow, find_memory_leak)
 
@@ -111,3 +112,19 @@ def test_a_leak_in_a_memory_series_beside_the_log():
     settling = rows.assign(value=20e9 + 5e9 * (1 - np.exp(-step / 200)), host="", rank_id=pd.NA)
     assert find_memory_leak_in_telemetry(TELEMETRY.check(settling)) == []
     assert find_memory_leak_in_telemetry(TELEMETRY.empty()) == []
+
+
+def test_overflow_that_only_lines_tell():
+    steps = made_steps(400).assign(overflow=pd.NA)
+
+    def lines(at, scale=2.0):
+        rows = pd.DataFrame({"step": at, "kind": "overflow", "fields": f'{{"new_scale": {scale}}}', "rank_id": 0})
+        return LOG_MESSAGES.check(rows.assign(line=1, text="OVERFLOW!", file="x.log").reindex(
+            columns=list(LOG_MESSAGES.column_names)))  # fmt: skip
+
+    (found,) = find_overflow_lines(steps, lines(range(102, 400, 3)))  # 100 lines in the 299 steps after the search
+    assert found.evidence[0].value == pytest.approx(100 / 299)
+    assert (found.cause, found.severity, found.evidence[1].value) == ("fp16_overflow", "critical", 2.0)
+    assert find_overflow_lines(steps, lines(range(1, 17))) == []  # the scale comes down from 65,536
+    assert find_overflow_lines(steps, lines([150, 380])) == []  # now and then the scale is tried higher
+    assert find_overflow_lines(made_steps(400), lines(range(102, 400, 3))) == []  # the steps tell

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 
@@ -126,26 +128,47 @@ def find_fp16_overflow(training_steps: pd.DataFrame) -> list[Finding]:
     hit = known.loc[known["overflow"].astype(bool), "step"]
     if known.empty or len(hit) / len(known) < OVERFLOW_SHARE_WARNING:
         return []
-    share = len(hit) / len(known)
-    severity: Severity = "critical" if share >= OVERFLOW_SHARE_CRITICAL else "warning"
     scale = float(known["loss_scale"].iloc[-1])
-    return [
-        Finding(
-            cause="fp16_overflow",
-            playbook="T1",
-            severity=severity,
-            confidence="high",
-            title=f"Gradients overflowed at {len(hit)} of {len(known)} steps ({share:.1%}): they trained nothing.",
-            fix="Use bfloat16, or keep the layers that overflow (softmax, normalisation, loss) in float32; look at the "
-            "largest gradient/parameter ratio per group for where it starts.",
-            source="Micikevicius et al., Mixed Precision Training, ICLR 2018; threshold ours",
-            steps=_steps(job.loc[job["overflow"].fillna(False).astype(bool), "step"]),
-            evidence=(
-                Evidence(fact="share of steps with overflow", value=share, unit="share", table="training_steps"),
-                Evidence(fact="loss scale at the end", value=scale, table="training_steps"),
-            ),
-        )
-    ]
+    steps = _steps(job.loc[job["overflow"].fillna(False).astype(bool), "step"])
+    return [_overflow(len(hit), len(known), scale, steps, "training_steps")]
+
+
+def find_overflow_lines(training_steps: pd.DataFrame, log_messages: pd.DataFrame) -> list[Finding]:
+    """The same where a log does not tell it step by step, but has a line for every skipped step (DeepSpeed)."""
+    lines = log_messages[(log_messages["kind"] == "overflow") & log_messages["step"].notna()]
+    if lines.empty or training_steps.empty or training_steps["overflow"].notna().any():
+        return []
+    first, last = int(training_steps["step"].min()), int(training_steps["step"].max())
+    lines = lines[lines["rank_id"] == lines["rank_id"].mode().iloc[0]]
+    late = lines[
+        lines["step"] >= first + SCALE_SEARCH_STEPS - 1
+    ]  # a line is at the step above it
+    seen = last - first - SCALE_SEARCH_STEPS
+    if seen <= 0 or min(len(late), seen) / seen < OVERFLOW_SHARE_WARNING:
+        return []
+    scales = [json.loads(text).get("new_scale") for text in late["fields"].dropna()]
+    scale = next((float(s) for s in reversed(scales) if s is not None), float("nan"))
+    return [_overflow(min(len(late), seen), seen, scale, _steps(late["step"].drop_duplicates()), "log_messages")]
+
+
+def _overflow(hits: int, known: int, scale: float, steps: Steps, table: str) -> Finding:
+    share = hits / known
+    severity: Severity = "critical" if share >= OVERFLOW_SHARE_CRITICAL else "warning"
+    return Finding(
+        cause="fp16_overflow",
+        playbook="T1",
+        severity=severity,
+        confidence="high",
+        title=f"Gradients overflowed at {hits} of {known} steps ({share:.1%}): they trained nothing.",
+        fix="Use bfloat16, or keep the layers that overflow (softmax, normalisation, loss) in float32; look at the "
+        "largest gradient/parameter ratio per group for where it starts.",
+        source="Micikevicius et al., Mixed Precision Training, ICLR 2018; threshold ours",
+        steps=steps,
+        evidence=(
+            Evidence(fact="share of steps with overflow", value=share, unit="share", table=table),
+            Evidence(fact="loss scale at the end", value=scale, table=table),
+        ),
+    )
 
 
 def find_memory_leak(training_steps: pd.DataFrame) -> list[Finding]:
@@ -200,6 +223,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(causes=("loss_spike",), needs=("training_steps",), find=lambda t: find_loss_spike(t["training_steps"])),
     Rule(causes=("fp16_overflow",), needs=("training_steps",), find=lambda t: find_fp16_overflow(t["training_steps"])),
+    Rule(
+        causes=("fp16_overflow",),
+        needs=("training_steps", "log_messages"),
+        find=lambda t: find_overflow_lines(t["training_steps"], t["log_messages"]),
+    ),
     Rule(causes=("memory_leak",), needs=("training_steps",), find=lambda t: find_memory_leak(t["training_steps"])),
     Rule(causes=("memory_leak",), needs=("telemetry",), find=lambda t: find_memory_leak_in_telemetry(t["telemetry"])),
 )
