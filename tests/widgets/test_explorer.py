@@ -247,6 +247,10 @@ def test_a_run_without_training_steps(tmp_path):
     assert explorer.page("Training").lacking.value.count("No rows of table training_steps") == 1
 
 
+def test_a_drag_is_told_when_it_has_ended_not_in_its_middle(explorer):
+    assert not drawn(explorer, "Overview")["loss"].max_wait
+
+
 def test_a_slot_keeps_its_chart_widget():
     slot = Slot()
     chart = alt.Chart(pd.DataFrame({"x": [1]})).mark_point().encode(x="x:Q")

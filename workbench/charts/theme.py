@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 
 import altair as alt
 import vl_convert as vlc
 
+from workbench.cache import user_cache
 from workbench.errors import UnknownParameterError
+from workbench.files import write_atomic
 
 HEIGHT = 200
 WIDTHS = {
@@ -61,7 +65,16 @@ def are_static() -> bool:
 def prepare_live_charts() -> None:
     """Give `alt.JupyterChart` the workbench's look and its scripts, so that it loads none."""
     alt.theme.register("workbench", enable=True)(lambda: look(WIDTHS["workbench"]))
+    if alt.JupyterChart._is_offline:
+        return
+    versions = f"{alt.__version__}-{version('vl-convert-python')}"
+    kept = user_cache() / f"charts-{versions}.js"  # bundling takes a second in each kernel
+    with contextlib.suppress(OSError):
+        alt.JupyterChart._esm, alt.JupyterChart._is_offline = kept.read_text(encoding="utf-8"), True
+        return
     alt.JupyterChart.enable_offline()
+    with contextlib.suppress(OSError):  # a folder that cannot be written to: bundled again the next time
+        write_atomic(kept, alt.JupyterChart._esm.encode())
 
 
 def static_bundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pandas as pd
 from workbench.charts.tables import plain_table
 
 BRUSH = "brush"
-BRUSH_WAIT_MS = 700  # after the last movement: a redraw takes the chart away from a hand that only pauses
+BRUSH_WAIT_MS = 400  # after the last movement: each redraw costs the kernel some tenths of a second
 Brushed = Callable[[float, float], None]
 
 
@@ -50,7 +50,7 @@ class Slot:
         if self._brushed is not None:
             chart = chart.add_params(alt.selection_interval(name=BRUSH, encodings=["x"]))
         if self._chart is None:
-            self._chart = alt.JupyterChart(chart, debounce_wait=BRUSH_WAIT_MS)
+            self._chart = alt.JupyterChart(chart, debounce_wait=BRUSH_WAIT_MS, max_wait=False)  # not while dragging
         else:
             self._chart.chart = chart
         if self._brushed is not None:
