@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 from workbench.files import RunFiles
 from workbench.findings.diagnosis import diagnose
 from workbench.findings.lab_truth import compared, first_alarm
-from workbench.probes.lab import FAULTS, HEALTHY, planned, run_lab
+from workbench.probes.lab import FAULTS, HEALTHY, lab_directory, planned, run_lab
 
 
 def has_ended(folder: Path) -> bool:
@@ -97,7 +97,7 @@ def main() -> None:
     rows = []
     with _folder(arguments.keep) as folder:
         for name, seed in tqdm([(n, s) for n in names for s in arguments.seeds], unit="training"):
-            rows.append(trained(name, seed, folder / f"{name}_{seed}"))
+            rows.append(trained(name, seed, lab_directory(folder, name, seed)))
             tqdm.write(str({k: v for k, v in rows[-1].items() if v not in ("", None)}))
     text = as_markdown(pd.DataFrame(rows))
     print(text)

@@ -11,6 +11,7 @@ import argparse
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,12 @@ from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
 from workbench.probes.lab_training import train
 from workbench.processes import run_child
 
-__all__ = ["FAULTS", "HEALTHY", "Planned", "main", "planned", "run_lab"]
+__all__ = ["FAULTS", "HEALTHY", "Planned", "lab_directory", "main", "planned", "run_lab"]
+
+
+def lab_directory(folder: str | os.PathLike[str] | None, fault: str, seed: int) -> Path:
+    """Where a run of the lab goes: below `folder`, or below a new temporary directory."""
+    return Path(folder or tempfile.mkdtemp()) / f"{fault}_{seed}"
 
 
 def run_lab(run_dir: Path, fault: str, *, seed: int = 1, show_progress: bool = True) -> Planned:
