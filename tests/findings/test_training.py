@@ -109,9 +109,15 @@ def test_a_leak_in_a_memory_series_beside_the_log():
     (found,) = find_memory_leak_in_telemetry(TELEMETRY.check(rows.assign(host="", rank_id=3)))
     assert (found.sub_cause, found.culprit.rank, found.confidence) == ("device", 3, "high")
     assert found.evidence[0].value == pytest.approx(6 * 2**20)
+    assert "over 2391 steps" in found.title  # 300 values every 10 steps, the first fifth left out: 610 to 3,000
     settling = rows.assign(value=20e9 + 5e9 * (1 - np.exp(-step / 200)), host="", rank_id=pd.NA)
     assert find_memory_leak_in_telemetry(TELEMETRY.check(settling)) == []
     assert find_memory_leak_in_telemetry(TELEMETRY.empty()) == []
+    nobodys = TELEMETRY.check(rows.assign(host="", rank_id=pd.NA))
+    (found,) = find_memory_leak_in_telemetry(nobodys, made_steps(50, rank_id=5))
+    assert found.culprit.rank == 5  # the only rank whose steps are there
+    both = pd.concat([made_steps(50, rank_id=r) for r in (5, 6)])
+    assert find_memory_leak_in_telemetry(nobodys, both) == []
 
 
 def test_overflow_that_only_lines_tell():

@@ -160,9 +160,9 @@ def memory_growth(training_steps: pd.DataFrame) -> pd.DataFrame:
     `MEMORY_BLOCKS` blocks. A leak grows in every block, a cache or a one-time buffer does not.
 
     Returns:
-        One row per (rank_id, kind) with at least 5 x `MEMORY_BLOCKS` values: kind, steps, first_bytes and last_bytes
-        (medians of the first and last block), peak_bytes (of all steps), growth_bytes_per_step with low and high
-        (95 %), growing_blocks (of `MEMORY_BLOCKS` - 1 changes between neighbours, how many rise by at least a quarter
+        One row per (rank_id, kind) with at least 5 x `MEMORY_BLOCKS` values: kind, steps (from the first to the last
+        of them), first_bytes and last_bytes (medians of the first and last block), peak_bytes (of all steps),
+        growth_bytes_per_step with low and high (95 %), growing_blocks (of `MEMORY_BLOCKS` - 1 changes between neighbours, how many rise by at least a quarter
         of the mean change).
 
     Source: slope and interval: Theil-Sen (Sen, JASA 63, 1968), which single peaks do not bend.
@@ -179,14 +179,21 @@ def memory_growth(training_steps: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def memory_by_step(telemetry: pd.DataFrame) -> pd.DataFrame:
-    """Memory that telemetry gives by step, as rows of table `training_steps`; rows without a rank are those of rank 0.
+def memory_by_step(telemetry: pd.DataFrame, training_steps: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Memory that telemetry gives by step, as rows of table `training_steps`.
+
+    Rows without a rank are of the rank whose steps are recorded, a lone series beside its log; with the steps of
+    several ranks nobody knows, and they are left out; without any steps they are of rank 0.
 
     Args:
         telemetry: table `telemetry`.
+        training_steps: table `training_steps`, or None.
     """
     rows = telemetry[telemetry["metric"].isin(MEMORY_COLUMNS) & telemetry["step"].notna()]
-    named = rows.assign(rank_id=rows["rank_id"].fillna(0))
+    ranks = [0] if training_steps is None or training_steps.empty else training_steps["rank_id"].unique()
+    named = rows.assign(rank_id=rows["rank_id"].fillna(int(ranks[0]))) if len(ranks) == 1 else rows.dropna(
+        subset=["rank_id"]
+    )  # fmt: skip
     wide = named.pivot_table(index=["rank_id", "step"], columns="metric", values="value", aggfunc="max").reset_index()
     return TRAINING_STEPS.check(wide.reindex(columns=list(TRAINING_STEPS.column_names)))
 
@@ -200,7 +207,7 @@ def _growth(series: pd.DataFrame, kind: str, rank_id: int) -> dict[str, object] 
     points = settled.iloc[np.linspace(0, len(settled) - 1, min(len(settled), SLOPE_POINTS)).astype(int)]
     slope, _, low, high = stats.theilslopes(points[kind], points["step"], 0.95)
     return {
-        "rank_id": rank_id, "kind": kind, "steps": len(settled), "first_bytes": float(blocks.iloc[0]),
+        "rank_id": rank_id, "kind": kind, "steps": int(np.ptp(settled["step"])) + 1, "first_bytes": float(blocks.iloc[0]),
         "last_bytes": float(blocks.iloc[-1]), "peak_bytes": float(series[kind].max()),
         "growth_bytes_per_step": float(slope), "low_bytes_per_step": float(low), "high_bytes_per_step": float(high),
         "growing_blocks": int(((changes > 0) & (changes >= changes.mean() / 4)).sum()),

@@ -140,9 +140,7 @@ def find_overflow_lines(training_steps: pd.DataFrame, log_messages: pd.DataFrame
         return []
     first, last = int(training_steps["step"].min()), int(training_steps["step"].max())
     lines = lines[lines["rank_id"] == lines["rank_id"].mode().iloc[0]]
-    late = lines[
-        lines["step"] >= first + SCALE_SEARCH_STEPS - 1
-    ]  # a line is at the step above it
+    late = lines[lines["step"] >= first + SCALE_SEARCH_STEPS - 1]  # a line is at the step above it
     seen = last - first - SCALE_SEARCH_STEPS
     if seen <= 0 or min(len(late), seen) / seen < OVERFLOW_SHARE_WARNING:
         return []
@@ -181,9 +179,9 @@ def find_memory_leak(training_steps: pd.DataFrame) -> list[Finding]:
     return [_leak(row, int((leaks["kind"] == row["kind"]).sum())) for row in worst.to_dict("records")]
 
 
-def find_memory_leak_in_telemetry(telemetry: pd.DataFrame) -> list[Finding]:
-    """The same for memory that a series beside the log tells by step."""
-    return find_memory_leak(memory_by_step(telemetry))
+def find_memory_leak_in_telemetry(telemetry: pd.DataFrame, training_steps: pd.DataFrame | None = None) -> list[Finding]:
+    """The same for memory that a series beside the log tells by step; the log tells whose it is."""
+    return find_memory_leak(memory_by_step(telemetry, training_steps))
 
 
 def _leak(row: dict[str, object], ranks: int) -> Finding:
@@ -229,5 +227,10 @@ RULES: tuple[Rule, ...] = (
         find=lambda t: find_overflow_lines(t["training_steps"], t["log_messages"]),
     ),
     Rule(causes=("memory_leak",), needs=("training_steps",), find=lambda t: find_memory_leak(t["training_steps"])),
-    Rule(causes=("memory_leak",), needs=("telemetry",), find=lambda t: find_memory_leak_in_telemetry(t["telemetry"])),
+    Rule(
+        causes=("memory_leak",),
+        needs=("telemetry",),
+        uses=("training_steps",),
+        find=lambda t: find_memory_leak_in_telemetry(t["telemetry"], t.get("training_steps")),
+    ),
 )
