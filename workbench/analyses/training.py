@@ -162,8 +162,8 @@ def memory_growth(training_steps: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row per (rank_id, kind) with at least 5 x `MEMORY_BLOCKS` values: kind, steps (from the first to the last
         of them), first_bytes and last_bytes (medians of the first and last block), peak_bytes (of all steps),
-        growth_bytes_per_step with low and high (95 %), growing_blocks (of `MEMORY_BLOCKS` - 1 changes between neighbours, how many rise by at least a quarter
-        of the mean change).
+        growth_bytes_per_step with low and high (95 %), growing_blocks (of `MEMORY_BLOCKS` - 1 changes between
+        neighbours, how many rise by at least a quarter of the mean change).
 
     Source: slope and interval: Theil-Sen (Sen, JASA 63, 1968), which single peaks do not bend.
     """
@@ -207,8 +207,9 @@ def _growth(series: pd.DataFrame, kind: str, rank_id: int) -> dict[str, object] 
     points = settled.iloc[np.linspace(0, len(settled) - 1, min(len(settled), SLOPE_POINTS)).astype(int)]
     slope, _, low, high = stats.theilslopes(points[kind], points["step"], 0.95)
     return {
-        "rank_id": rank_id, "kind": kind, "steps": int(np.ptp(settled["step"])) + 1, "first_bytes": float(blocks.iloc[0]),
-        "last_bytes": float(blocks.iloc[-1]), "peak_bytes": float(series[kind].max()),
+        "rank_id": rank_id, "kind": kind, "steps": int(np.ptp(settled["step"])) + 1,
+        "first_bytes": float(blocks.iloc[0]), "last_bytes": float(blocks.iloc[-1]),
+        "peak_bytes": float(series[kind].max()),
         "growth_bytes_per_step": float(slope), "low_bytes_per_step": float(low), "high_bytes_per_step": float(high),
         "growing_blocks": int(((changes > 0) & (changes >= changes.mean() / 4)).sum()),
     }  # fmt: skip
