@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -218,7 +219,9 @@ def test_damage_never_raises_anything_else_and_never_gives_a_zero(tmp_path_facto
     except WorkbenchError:
         return
     assert all(len(r.table) or r.notes for r in readings.values())
-    if "training_steps" in readings and not garbage:
+    cells = re.split(rb"[,\n]", path.read_bytes())
+    has_zero = any(c and not c.strip(b"0.") for c in cells)  # a cut inside 9.800 can leave 00
+    if "training_steps" in readings and not garbage and not has_zero:
         assert 0 not in readings["training_steps"].table.loss.tolist()
 
 
