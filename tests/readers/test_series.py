@@ -241,3 +241,13 @@ def test_what_nvidia_smi_prints_every_few_seconds(tmp_path):
     assert values[0, "device_memory_used_bytes"] == 40537 * 2**20
     assert table["time_ns"].notna().all()
     assert ["[N/A]" in str(n) for n in notes] == [True]
+
+
+def test_a_query_of_nvidia_smi_for_memory_alone_names_its_cards(tmp_path):
+    text = "index, memory.total [MiB], memory.used [MiB]\n0, 62432 MiB, 3410 MiB\n3, 62432 MiB, 55210 MiB\n"
+    table = read(tmp_path, text)["telemetry"].table
+    values = {(r.device_id, r.metric): r.value / 2**20 for r in table.itertuples()}
+    assert values == {
+        (0, "device_memory_total_bytes"): 62432, (3, "device_memory_total_bytes"): 62432,
+        (0, "device_memory_used_bytes"): 3410, (3, "device_memory_used_bytes"): 55210,
+    }  # fmt: skip

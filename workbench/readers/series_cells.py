@@ -24,7 +24,8 @@ from workbench.tables import Column, Note
 FIX_CELLS = "write numbers as plain decimals, and leave a cell empty where there is none"
 LATEST_NS = 1e20  # a time without unit has the largest unit with which it is not beyond any calendar
 UNKNOWN_UNIT = 0.0
-NVIDIA_HEADERS = ("temperature.gpu", "utilization.", "clocks.", "power.draw")  # of a query; its `index` is the card
+NVIDIA_HEADERS = ("temperature.gpu", "utilization.", "clocks.", "power.draw", "memory.total", "memory.used",
+                  "memory.free")  # of a query; its `index` is the card  # fmt: skip
 _UNIT = re.compile(r"\[([^\]]+)\]\s*$")
 COMMA_FILES = frozenset((".csv", ".tsv"))
 
