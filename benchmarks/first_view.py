@@ -2,9 +2,9 @@
 
     python -m benchmarks.first_view [RUN ...]
 
-Times begin when the cell is run, in a headless Chromium that reaches nothing but this machine, in a kernel that has
-imported nothing. Each run is copied and opened twice: as never seen before, and again with its derived tables at hand.
-A cluster of 64 ranks comes from a simulator, or from anywhere else.
+In a headless Chromium that reaches nothing but this machine, in a new kernel: the first cell imports, the second one is
+`wb.explore(run)`; the times of the view begin when that one is run. Each run is copied and opened twice: as never seen
+before, and again with its derived tables at hand. A cluster of 64 ranks comes from a simulator, or from anywhere else.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ WAIT_MS = 300_000
 
 
 class Times(NamedTuple):
-    """Seconds from running the cell."""
+    """Seconds of importing; and from running the explorer's cell."""
 
+    import_s: float
     first_chart_s: float
     causes_s: float
 
@@ -45,12 +46,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path, default=[DEMO], help="runs to open; default: the demo run")
     given = parser.parse_args()
-    print(f"{'run':30} {'opened':>8} {'first chart, s':>15} {'causes, s':>10}")
+    print(f"{'run':30} {'opened':>8} {'import, s':>10} {'first chart, s':>15} {'causes, s':>10}")
     for run in given.runs:
         with _as_never_seen(run.resolve()) as fresh:
             for opened in ("first", "again"):
                 times = first_view(fresh)
-                print(f"{run.resolve().name[:30]:30} {opened:>8} {times.first_chart_s:15.1f} {times.causes_s:10.1f}")
+                name = run.resolve().name[:30]
+                print(
+                    f"{name:30} {opened:>8} {times.import_s:10.1f} {times.first_chart_s:15.1f} {times.causes_s:10.1f}"
+                )
     return 0
 
 
@@ -58,9 +62,10 @@ def first_view(run: Path) -> Times:
     """Open a run in the explorer of a new kernel."""
     with tempfile.TemporaryDirectory() as place:
         notebook = Path(place) / "explore.ipynb"
-        cell = nbformat.v4.new_code_cell(f"import workbench as wb\nwb.explore({str(run)!r})")
+        sources = ("import workbench as wb\nwb.explore\n'imported'", f"wb.explore({str(run)!r})")
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-        nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata=kernel), notebook)
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), notebook)
         with lab_server(notebook, Path(place)) as address, watched_page() as (page, blocked):
             times = _watch(page, address)
             if blocked:
@@ -73,12 +78,15 @@ def _watch(page: Page, address: str) -> Times:
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=WAIT_MS)
     page.wait_for_selector("text=| Idle", timeout=WAIT_MS)
     page.locator(".jp-Cell .cm-content").first.click()
+    importing = time.perf_counter()
+    page.keyboard.press("Shift+Enter")
+    page.locator(".jp-OutputArea-output:has-text('imported')").first.wait_for(state="visible", timeout=WAIT_MS)
     began = time.perf_counter()
     page.keyboard.press("Control+Enter")
     page.locator(CHART).first.wait_for(state="visible", timeout=WAIT_MS)
     chart_s = time.perf_counter() - began
     page.locator(CAUSES).first.wait_for(state="visible", timeout=WAIT_MS)
-    return Times(chart_s, time.perf_counter() - began)
+    return Times(began - importing, chart_s, time.perf_counter() - began)
 
 
 @contextmanager

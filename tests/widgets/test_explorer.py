@@ -264,3 +264,13 @@ def test_a_slot_shows_a_frame_as_a_table():
     slot = Slot()
     slot.show(pd.DataFrame({"wait_us": [2.5]}))
     assert "wait, µs" in slot.widget.children[0].value
+
+
+def test_a_rule_that_breaks_is_told_on_the_page(explorer, monkeypatch):
+    def broken(_run):
+        raise ZeroDivisionError("of a rule")
+
+    monkeypatch.setattr(module, "diagnose", broken)
+    with pytest.raises(ZeroDivisionError):
+        explorer.refresh()
+    assert "ZeroDivisionError: of a rule" in explorer._problem.value

@@ -213,6 +213,9 @@ class Explorer(ipywidgets.VBox):
         except WorkbenchError as error:
             self._problem.value = sections.Text(str(error), quiet=False)._repr_html_()
             return
+        except Exception as error:  # also what is done later, where nobody would see it
+            self._problem.value = sections.Text(f"{type(error).__name__}: {error}", quiet=False)._repr_html_()
+            raise
         self._problem.value = ""
 
     def _tab_clicked(self, change: Any) -> None:
