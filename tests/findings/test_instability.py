@@ -195,3 +195,14 @@ def test_losses_that_are_no_sums():
     assert find_loss_normalisation(steps(loss=2 * loss), settings(accumulation_steps=2)) == []
     later = steps(loss=4 * loss).assign(step=range(1001, 1241))
     assert find_loss_normalisation(later, settings(vocabulary_size=256, accumulation_steps=4)) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_losses_of_small_batches_scatter_and_do_not_jump(seed):
+    random, step = np.random.default_rng(seed), np.arange(1, 1001)
+    loss = np.maximum(0.2, 1.6 + 1.4 * np.exp(-step / 300) + random.normal(0, 0.35, 1000))
+    norm, rate = np.exp(random.normal(0, 0.4, 1000)), 2e-5 * (1 - step / 4000)
+    made = steps(1000, seed=seed, loss=loss, gradient_norm=norm, learning_rate=rate)
+    assert find_lr_too_high(made) == []
+    risen = np.where((step > 2) & (step < 60), loss + 4, loss)  # eleven deviations above the first
+    assert [f.sub_cause for f in find_lr_too_high(made.assign(loss=risen))] == ["warmup_too_short"]

@@ -20,6 +20,7 @@ DAMAGE_SHARE = 0.05
 DAMAGE_SIGMAS = 3.0
 NORM_JUMP = 4.0  # times the typical gradient norm
 RISE_SHARE = 0.10  # of the lowest level
+EARLY_SIGMAS = 5.0  # the first loss and the highest of hundreds can be off by 2 to 3 deviations each, to both sides
 JUMP_SHARE = 0.30  # a single step above the first loss: batches of a fresh model differ by a few percent
 SHORT_WARMUP = 10  # steps
 FIRST_SHARE = 0.15  # of the steps: where a loss above its first value tells of a first rate that is too high
@@ -105,23 +106,24 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
     It counts if the level behind stays `RISE_SHARE` above the best level before, to the last step, over at least a
     tenth of the steps; or if within the first steps the loss rises that far above its first value. Without a warm-up a
     single step is enough, `JUMP_SHARE` above the first loss of a fresh model (one that learned a lot afterwards), or
-    above its lowest one with a gradient norm that jumps, too.
+    above its lowest one with a gradient norm that jumps, too. All of it counts beyond the scatter of single losses,
+    which is large where batches are small.
     """
     known = job[job["loss"].notna() & np.isfinite(job["loss"].astype("float64"))]
     if len(known) < STEPS_LEAST:
         return None
     loss, step = known["loss"].to_numpy("float64"), known["step"].to_numpy("int64")
-    head = _medians(loss, 3)[: max(SETTLED_STEPS, int(FIRST_SHARE * len(loss)))]
-    if head.max() > (1 + RISE_SHARE) * loss[0] and head.argmax() > 0:
-        return _diverged(job, int(step[0]), at_start=True, best=float(loss[0]), after=float(head.max()))
-    jump = _jump_without_warmup(job, known, len(head))
-    if jump is not None:
-        return _diverged(job, int(step[0]), at_start=True, best=float(loss[: jump + 1].min()), after=float(loss[jump]))
     window = max(5, len(loss) // 24)
     level = _medians(loss, window)
+    noise = MAD_TO_SIGMA * mad(loss - level)
+    head = _medians(loss, 3)[: max(SETTLED_STEPS, int(FIRST_SHARE * len(loss)))]
+    if head.max() > max((1 + RISE_SHARE) * loss[0], loss[0] + EARLY_SIGMAS * noise) and head.argmax() > 0:
+        return _diverged(job, int(step[0]), at_start=True, best=float(loss[0]), after=float(head.max()))
+    jump = _jump_without_warmup(job, known, len(head), EARLY_SIGMAS * noise)
+    if jump is not None:
+        return _diverged(job, int(step[0]), at_start=True, best=float(loss[: jump + 1].min()), after=float(loss[jump]))
     best = int(level.argmin())
     behind = level[best + window :]
-    noise = MAD_TO_SIGMA * mad(loss - level)
     least = max((1 + RISE_SHARE) * level[best], level[best] + DAMAGE_SIGMAS * noise)
     if len(behind) < max(window, len(loss) // 10) or not (behind[len(behind) // 4 :] > least).all():
         return None
@@ -216,11 +218,11 @@ def _episode(job: pd.DataFrame, row: dict[str, float]) -> tuple[float, float, fl
     return float(row["peak"]) / typical if typical > 0 else math.inf, ratio, after, after > limit
 
 
-def _jump_without_warmup(job: pd.DataFrame, known: pd.DataFrame, early: int) -> int | None:
+def _jump_without_warmup(job: pd.DataFrame, known: pd.DataFrame, early: int, least: float) -> int | None:
     """Place of the highest of the first `early` losses where it jumps though the rate did not warm up; else None.
 
-    It jumps if it is `JUMP_SHARE` above the first loss, or above the lowest one so far while the gradient norm is
-    `NORM_JUMP` times its median so far.
+    It jumps if it is `JUMP_SHARE`, and `least` nats, above the first loss, or above the lowest one so far while the
+    gradient norm is `NORM_JUMP` times its median so far.
     """
     begins, has_rates = int(job["step"].iloc[0]) <= 1, bool(job["learning_rate"].notna().any())
     if not begins or not has_rates or warmup_end(job) - int(job["step"].iloc[0]) >= SHORT_WARMUP:
@@ -228,14 +230,16 @@ def _jump_without_warmup(job: pd.DataFrame, known: pd.DataFrame, early: int) -> 
     loss, norm = known["loss"].to_numpy("float64"), known["gradient_norm"].to_numpy("float64")
     if not float(np.median(loss[len(loss) // 2 :])) * (1 + JUMP_SHARE) < loss[0]:
         return None  # a model that has learned: its first loss is no measure
-    jumps = [k for k in range(1, early) if _jumps_at(loss, norm, k)]
+    jumps = [k for k in range(1, early) if _jumps_at(loss, norm, k, least)]
     return max(jumps, key=lambda k: loss[k]) if jumps else None
 
 
-def _jumps_at(loss: FloatArray, norm: FloatArray, k: int) -> bool:
-    if loss[k] > (1 + JUMP_SHARE) * loss[0]:
+def _jumps_at(loss: FloatArray, norm: FloatArray, k: int, least: float) -> bool:
+    lowest = loss[:k].min()
+    if loss[k] > max((1 + JUMP_SHARE) * loss[0], loss[0] + least):
         return True
-    return bool(loss[k] > (1 + JUMP_SHARE) * loss[:k].min() and norm[k] > NORM_JUMP * np.median(norm[:k]))
+    above = loss[k] > max((1 + JUMP_SHARE) * lowest, lowest + least)
+    return bool(above and norm[k] > NORM_JUMP * np.median(norm[:k]))
 
 
 def _diverged(job: pd.DataFrame, step: int, *, at_start: bool, best: float, after: float) -> Divergence:
