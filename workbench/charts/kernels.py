@@ -16,7 +16,7 @@ RATIO = alt.Color(
     "ratio:Q",
     title="over peers",
     scale=alt.Scale(scheme="blueorange", domainMid=1, domain=[0.5, 1.5], clamp=True),
-    legend=swatches(format=".2f", orient="right"),
+    legend=swatches(format=".2f"),
 )
 
 

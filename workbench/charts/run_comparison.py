@@ -9,6 +9,7 @@ import pandas as pd
 
 from workbench.charts.theme import BLUE, ORANGE, QUIET, RED, AnyChart, empty_chart
 
+BARS_WIDTH = 600  # of the plot: the names of the parts stand beside it
 SEEN_SHARE = 0.001  # of a step: smaller parts cannot be seen
 
 
@@ -59,7 +60,7 @@ def parts_chart(
             color=_colour(rows),
             tooltip=["run:N", "part:N", alt.Tooltip("ms:Q", format=",.3f")],
         )
-        .properties(height=alt.Step(14))
+        .properties(width=BARS_WIDTH, height=alt.Step(14))
     )
 
 

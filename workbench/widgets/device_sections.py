@@ -32,6 +32,7 @@ WHERE duration_us IS NOT NULL AND NOT coalesce(is_communication, FALSE)
 GROUP BY rank_id, op_type
 """
 WIDTH = 520  # of the heat map: names and the legend stand beside it inside a tab at 1280 px
+SAME_WORK_SHARE = 0.001
 Ranks = Collection[int] | None
 
 
@@ -126,8 +127,11 @@ def operators_by_rank(tables: Tables, ranks: Ranks = None) -> Any:
 
 @needs("kernels")
 def work(tables: Tables, ranks: Ranks = None) -> Any:
-    """How much work each rank does, as a table."""
-    return _of(rank_work(tables["kernels"]), ranks).set_index("rank_id").round(3)
+    """How much work each rank does beyond its peers, as a table; a sentence where none does."""
+    found = _of(rank_work(tables["kernels"]), ranks)
+    if len(found) > 1 and not (found["extra_share"].abs() > SAME_WORK_SHARE).any():
+        return Text("All ranks do the same work: none calls operators more often, or on more data, than its peers.")
+    return found.set_index("rank_id").round(3)
 
 
 @needs("kernels")
