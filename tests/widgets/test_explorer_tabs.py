@@ -1,9 +1,11 @@
 """What the explorer's tabs show of a cluster and of a single rank: no chart without data, each table with its ranks."""
 
 import altair as alt
+import pandas as pd
 import pytest
 
 import workbench as wb
+from workbench.widgets import device_sections
 from workbench.widgets.explorer import BOARDS_TAB, TITLES
 
 
@@ -23,7 +25,15 @@ def test_no_tab_shows_an_empty_chart(data_samples, sample):
         assert [n for n, rows in words.items() if not rows or list(rows[0]) == ["words"]] == [], tab
 
 
-def test_tables_of_ranks_name_the_ranks(data_samples):
+def test_a_table_of_ranks_names_the_ranks(data_samples):
     explorer = wb.explore(data_samples / "simulated_cluster_8")
-    for tab, part in (("Ranks", "own time"), ("Operators", "work")):
-        assert ">rank</th>" in shown(explorer, tab)[part].value
+    assert ">rank</th>" in shown(explorer, "Ranks")["own time"].value
+
+
+def test_the_work_of_ranks_is_a_table_only_where_it_differs(data_samples):
+    kernels = wb.open_run(data_samples / "simulated_cluster", quiet=True).table("kernels")
+    assert "All ranks do the same work" in repr(device_sections.work({"kernels": kernels}))
+    more = kernels[(kernels["rank_id"] == 1) & (kernels["op_type"] == "MatMulV3")]  # each of them once more
+    found = device_sections.work({"kernels": pd.concat([kernels, more], ignore_index=True)})
+    assert found.index[0] == 1
+    assert found["extra_share"].iloc[0] > 0.1
