@@ -1,6 +1,7 @@
 """The command line: exit status, messages without traceback, help with examples."""
 
 import json
+import sys
 
 import pytest
 
@@ -47,6 +48,19 @@ def test_exit_status(monkeypatch, raised, status):
     command = Command(name="stop", summary="stop", examples=(), add_arguments=lambda parser: None, run=run)
     monkeypatch.setattr(cli, "build_parser", lambda: build_parser([command]))
     assert main(["stop"]) == status
+
+
+@pytest.mark.parametrize(
+    "words", [["data", "tune", "module:build"], ["data", "convert", "a.jsonl", "b"]], ids=lambda w: w[1]
+)
+def test_what_needs_mindspore_says_so(monkeypatch, capsys, words):
+    for name in [n for n in sys.modules if n.startswith("workbench.probes.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mindspore", None)
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("workbench data needs MindSpore, which is not installed.\nFix: pip install")
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("command", ["watch", "report", "alert"])

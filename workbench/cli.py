@@ -21,7 +21,7 @@ from workbench.commands import (
     reporting,
 )
 from workbench.commands.command import Command, add_commands
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, missing_mindspore
 
 # a module of workbench.commands with COMMANDS is named here
 MODULES = (rehearsing, opening, importing, data, diagnosing, playbooks, reporting, evaluating, checkpoints, alerting)
@@ -55,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except WorkbenchError as error:
         print(error, file=sys.stderr)
+        return EXIT_PROBLEM
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mindspore":
+            raise
+        print(missing_mindspore(f"workbench {arguments.command}"), file=sys.stderr)
         return EXIT_PROBLEM
     except KeyboardInterrupt:
         print("Interrupted. What was finished is kept; call the same command again to go on.", file=sys.stderr)

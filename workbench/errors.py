@@ -75,6 +75,13 @@ class MissingExtraError(WorkbenchError):
     """A package of an optional extra is not installed."""
 
 
+def missing_mindspore(what: str) -> MissingExtraError:
+    """The error of `what`, which cannot work without MindSpore."""
+    return MissingExtraError(
+        f"{what} needs MindSpore, which is not installed.", fix="pip install 'mindspore-workbench[mindspore]'"
+    )
+
+
 class TrainingFailedError(WorkbenchError):
     """A training that was started ended with an error."""
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from workbench.errors import MissingExtraError, UnknownParameterError
+from workbench.errors import UnknownParameterError, missing_mindspore
 
 FIX = "name a function that returns a mindspore.dataset pipeline (or a dictionary of them), as package.module:function"
 
@@ -25,10 +25,7 @@ def built_pipelines(target: str, arguments: str | None = None) -> dict[str, Any]
         MissingExtraError: MindSpore is not installed.
     """
     if find_spec("mindspore") is None:
-        raise MissingExtraError(
-            "Building a data pipeline needs MindSpore, which is not installed.",
-            fix="pip install 'mindspore-workbench[mindspore]'",
-        )
+        raise missing_mindspore("Building a data pipeline")
     from workbench.probes.evaluate import import_from_here
     from workbench.probes.pipeline_tree import is_pipeline
 

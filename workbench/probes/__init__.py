@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from workbench.errors import MissingExtraError
+from workbench.errors import missing_mindspore
 
 if TYPE_CHECKING:
     from workbench.probes.batch_watch import BatchWatch
@@ -47,8 +47,5 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'workbench.probes' has no attribute {name!r}")
     if find_spec("mindspore") is None:
-        raise MissingExtraError(
-            f"workbench.probes.{name} needs MindSpore, which is not installed.",
-            fix="pip install 'mindspore-workbench[mindspore]'",
-        )
+        raise missing_mindspore(f"workbench.probes.{name}")
     return getattr(import_module(f"workbench.probes.{_HOMES[name]}"), name)

@@ -13,10 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import CheckpointError, MissingTableError, WorkbenchError
+from workbench.errors import CheckpointError, MissingTableError, WorkbenchError, missing_mindspore
 from workbench.files import RunFiles
 from workbench.readers.run_directory import read_run_info
 
@@ -39,8 +40,11 @@ def evaluate_checkpoint(
 
     Raises:
         CheckpointError: the checkpoint is damaged or does not fit the network.
+        MissingExtraError: MindSpore is not installed.
         MissingTableError: the run names no evaluation task and none is given.
     """
+    if find_spec("mindspore") is None:
+        raise missing_mindspore("Evaluating a checkpoint")
     import mindspore as ms
     from tqdm.auto import tqdm
 
@@ -85,6 +89,7 @@ def evaluate_dimensions(
 
     Raises:
         CheckpointError: the checkpoint is damaged or does not fit the network.
+        MissingExtraError: MindSpore is not installed.
         MissingTableError: the run names no post-training task and none is given.
         UnknownParameterError: there is no such dimension.
     """

@@ -15,14 +15,18 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import mindspore as ms
 from tqdm.auto import tqdm
 
-from workbench.errors import TrainingFailedError, UnknownParameterError
+from workbench.errors import TrainingFailedError, UnknownParameterError, missing_mindspore
 from workbench.files import RunFiles, count_lines
+from workbench.processes import run_child
+
+try:
+    import mindspore as ms
+except ModuleNotFoundError as missing:
+    raise missing_mindspore("The fault lab") from missing
 from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
 from workbench.probes.lab_training import train
-from workbench.processes import run_child
 
 __all__ = ["FAULTS", "HEALTHY", "Planned", "lab_directory", "main", "planned", "run_lab"]
 
