@@ -17,6 +17,7 @@ from workbench.files import write_json_atomic
 from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
 from workbench.readers.kinds import FileContext
 from workbench.readers.pieces import is_large_table, read_pieces
+from workbench.readers.plausible import plausible
 from workbench.store import ROWS_PER_GROUP, PartWriter, to_arrow
 from workbench.tables import Note, Reading, table
 
@@ -88,8 +89,10 @@ def _key(root: Path, group: list[Source]) -> str:
 class _Parts:
     """The Parquet parts of one batch. Frames of small files are joined before they are converted: that is faster."""
 
-    def __init__(self, batch: Batch, directory: Path) -> None:
+    def __init__(self, batch: Batch, root: Path, directory: Path) -> None:
+        self.notes: list[Note] = []
         self._batch = batch
+        self._root = root
         self._directory = directory
         self._writers: dict[str, PartWriter] = {}
         self._frames: dict[str, list[pd.DataFrame]] = defaultdict(list)
@@ -122,8 +125,10 @@ class _Parts:
             writer.discard()
 
     def _convert(self, name: str) -> None:
-        frames = self._frames.pop(name)
-        self.add_rows(name, to_arrow(pd.concat(frames, ignore_index=True), table(name)))
+        rows = pd.concat(self._frames.pop(name), ignore_index=True)
+        frame, notes = plausible(rows, table(name), _files_of(self._batch, self._root))
+        self.notes += notes
+        self.add_rows(name, to_arrow(frame, table(name)))
 
 
 def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
@@ -132,7 +137,7 @@ def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
     Runs in a worker process, here or on another machine that sees the same files.
     """
     (directory / "scratch").mkdir(parents=True, exist_ok=True)
-    parts = _Parts(batch, directory)
+    parts = _Parts(batch, root, directory)
     notes: list[Note] = []
     try:
         if not _read_together(batch, root, directory, parts):
@@ -144,7 +149,7 @@ def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
     manifest = Manifest(
         sources=[_encodable(relative_name(root, s.path)) for s in batch.sources],
         tables=entries,
-        notes=[_plain(note) for note in notes],
+        notes=[_plain(note) for note in [*notes, *parts.notes]],
     )
     write_json_atomic(directory / "batches" / f"{batch.key}.json", manifest)
     return batch.key, batch.size_bytes
@@ -156,6 +161,11 @@ def not_writable(directory: Path, error: OSError) -> CacheWriteError:
         f"The tables cannot be written to {directory}: {error.strerror or error}.",
         fix=f"free some space there, or set {CACHE_VARIABLE} to a directory with space; what is finished is kept",
     )
+
+
+def _files_of(batch: Batch, root: Path) -> str:
+    first = relative_name(root, batch.sources[0].path)
+    return first if len(batch.sources) == 1 else f"{first} or {len(batch.sources) - 1} more of its kind"
 
 
 def _plain(note: Note) -> dict[str, str]:
