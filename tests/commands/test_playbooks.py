@@ -24,6 +24,7 @@ def test_a_playbook_leaves_a_page_and_findings(tmp_path, data_samples, capsys):
     assert main(["playbook", "T8", run, "--compare-with", fixed, "--reports", str(tmp_path)]) == 1
     said = capsys.readouterr().out
     assert said.startswith("[warning] recompile: ")
+    assert "\nProven: recompile in recompile, gone in healthy" in said
     folder = next((tmp_path / "playbooks").glob("recompile-*")) / "T8"
     assert "Proven: recompile in recompile, gone in healthy" in (folder / "report.html").read_text()
     assert json.loads((folder / "findings.json").read_text())["findings"][0]["cause"] == "recompile"

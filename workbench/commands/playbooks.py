@@ -35,7 +35,7 @@ def run_playbook(arguments: argparse.Namespace) -> int:
     if arguments.run_path is None:
         raise UnknownParameterError("No run is given.", fix="name a run directory, a profile, or a folder of logs")
     folder = _rendered(arguments)
-    return _print_causes(arguments.playbook, folder)
+    return _print_causes(arguments.playbook, folder, proof=arguments.compare_with is not None)
 
 
 def _rendered(arguments: argparse.Namespace) -> Path:
@@ -67,7 +67,7 @@ def _rendered(arguments: argparse.Namespace) -> Path:
     return folder
 
 
-def _print_causes(playbook: str, folder: Path) -> int:
+def _print_causes(playbook: str, folder: Path, *, proof: bool) -> int:
     from workbench.findings.playbooks import PLAYBOOKS
     from workbench.reporting.report import read_findings
 
@@ -76,18 +76,20 @@ def _print_causes(playbook: str, folder: Path) -> int:
     for found in own:
         print(f"[{found['severity']}] {found['cause']}: {found['title']}\n   Fix: {found['fix']}")
     if not own:
-        print(_sentence(folder / "report.ipynb"))
+        print(_sentence(folder / "report.ipynb", "case.verdict()"))
+    elif proof:
+        print(_sentence(folder / "report.ipynb", "case.proof()"))
     print(f"Page: {folder / 'report.html'}")
     return int(bool(own))
 
 
-def _sentence(executed: Path) -> str:
-    """What the notebook concluded: first line of its verdict."""
+def _sentence(executed: Path, call: str) -> str:
+    """What the notebook concluded: first line of what its cell with `call` shows."""
     import nbformat
 
     cells = nbformat.read(executed, as_version=4).cells
-    verdict = next(c for c in cells if c.cell_type == "code" and c.source.startswith("case.verdict()"))
-    return str(verdict.outputs[0].data["text/plain"]).splitlines()[0]
+    cell = next(c for c in cells if c.cell_type == "code" and c.source.startswith(call))
+    return str(cell.outputs[0].data["text/plain"]).splitlines()[0]
 
 
 COMMANDS = (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
 from pathlib import Path
 
 from workbench.commands.command import Command
@@ -50,9 +53,14 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     print(diagnosis)
     print(
         f"\nRun:      {run_dir}\nReports:  {arguments.reports / 'index.html'}\n"
-        f"Explore:  workbench open {run_dir}      (starts JupyterLab at a notebook for this run)"
+        f"Explore:  {_program()} open {run_dir}      (starts JupyterLab at a notebook for this run)"
     )
     return 0 if complete == len(records) and records else EXIT_NOT_ALL_COMPLETE
+
+
+def _program() -> str:
+    """How this shell starts the command line: by its name, or by its place in an environment that is not active."""
+    return "workbench" if shutil.which("workbench") else os.path.relpath(Path(sys.executable).with_name("workbench"))
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:
