@@ -11,8 +11,10 @@ from workbench.errors import UnknownParameterError
 from workbench.findings.diagnosis import diagnose
 from workbench.findings.finding import CAUSES, Culprit, Finding, Steps
 from workbench.findings.lab_truth import compared, faults
-from workbench.probes.lab import FAULTS, HEALTHY, planned, run_lab
+from workbench.probes import lab
+from workbench.probes.lab import FAULTS, HEALTHY, main, planned, run_lab
 from workbench.probes.lab_training import recorded_config
+from workbench.processes import Outcome
 
 EXPLORE = Path(__file__).parents[2] / "notebooks" / "explore"
 
@@ -44,6 +46,21 @@ def test_a_directory_with_files_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(UnknownParameterError, match="not empty"):
         run_lab(tmp_path, "plain")
+
+
+def test_the_command_line_leaves_a_directory_with_files_alone_and_says_so(tmp_path, capsys):
+    (tmp_path / "mine").write_text("precious")
+    assert main([str(tmp_path), "--fault", "bad_batch"]) == 2
+    assert "is not empty.\nFix: name a new directory" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_command_line_starts_as_many_ranks_as_the_fault_needs(tmp_path, capsys, monkeypatch):
+    started = []
+    monkeypatch.setattr(lab, "run_child", lambda command, **_: started.append(command) or Outcome(0, [], 0.0))
+    assert main([str(tmp_path / "run"), "--fault", "slow_rank"]) == 0
+    assert "--worker_num=2" in started[0]
+    assert f"workbench diagnose {tmp_path / 'run'}" in capsys.readouterr().out
 
 
 def test_the_recorded_configuration_is_that_of_the_plan_not_of_the_mistake():

@@ -2,7 +2,7 @@
 
     python -m workbench.probes.lab runs/lab --fault lr_too_high --seed 1
 
-Each takes some ten to thirty seconds on two cores.
+Each takes some ten to forty seconds on two free cores, `recompile` and `small_ops` a minute or two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from workbench.errors import TrainingFailedError, UnknownParameterError, missing_mindspore
+from workbench.errors import TrainingFailedError, UnknownParameterError, WorkbenchError, missing_mindspore
 from workbench.files import RunFiles, count_lines
 from workbench.processes import run_child
 
@@ -29,6 +29,9 @@ from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
 from workbench.probes.lab_training import train
 
 __all__ = ["FAULTS", "HEALTHY", "Planned", "lab_directory", "main", "planned", "run_lab"]
+
+EXIT_PROBLEM = 2
+TRAIN_HERE = "--train-here"  # how `run_lab` starts each process of the training
 
 
 def lab_directory(folder: str | os.PathLike[str] | None, fault: str, seed: int) -> Path:
@@ -53,9 +56,9 @@ def run_lab(run_dir: Path, fault: str, *, seed: int = 1, show_progress: bool = T
         raise UnknownParameterError(f"{run_dir} is not empty.", fix="name a new directory")
     ranks = FAULTS[fault].ranks if fault in FAULTS else 1
     words = [str(run_dir.absolute()), "--fault", fault, "--seed", str(seed)]
-    command = [sys.executable, "-m", "workbench.probes.lab", *words]
+    command = [sys.executable, "-m", "workbench.probes.lab", *words, TRAIN_HERE]
     if ranks > 1:
-        command = [*_msrun(ranks, RunFiles(run_dir.absolute()).cache / "msrun"), __file__, *words]
+        command = [*_msrun(ranks, RunFiles(run_dir.absolute()).cache / "msrun"), __file__, *words, TRAIN_HERE]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # msrun starts `python`
     steps = RunFiles(run_dir).metrics(0)
     with tqdm(total=plan.training.steps, desc=fault, unit="step", disable=not show_progress) as bar:
@@ -80,13 +83,27 @@ def _msrun(ranks: int, logs: Path) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line of the training process."""
+    """Train with the fault, in processes of their own, and say where the run is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="run directory to write")
     parser.add_argument("--fault", required=True, choices=[*FAULTS, *HEALTHY])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(TRAIN_HERE, action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
-    run_dir = arguments.run.absolute()
+    if arguments.train_here:
+        _train_here(arguments.run.absolute(), arguments.fault, arguments.seed)
+        return 0
+    try:
+        run_lab(arguments.run, arguments.fault, seed=arguments.seed)
+    except WorkbenchError as error:
+        print(error, file=sys.stderr)
+        return EXIT_PROBLEM
+    print(f"Run: {arguments.run}\nDiagnosis: workbench diagnose {arguments.run}")
+    return 0
+
+
+def _train_here(run_dir: Path, fault: str, seed: int) -> None:
+    """The training, as one process of the job."""
     work_dir = RunFiles(run_dir).cache / f"compiler_{os.environ.get('RANK_ID', '0')}"
     work_dir.mkdir(parents=True, exist_ok=True)
     os.chdir(work_dir)  # MindSpore leaves compiler output in the working directory
@@ -96,8 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ms.set_auto_parallel_context(
             parallel_mode="data_parallel", gradients_mean=True, device_num=ms.communication.get_group_size()
         )
-    train(run_dir, planned(arguments.fault, arguments.seed).training)
-    return 0
+    train(run_dir, planned(fault, seed).training)
 
 
 if __name__ == "__main__":
