@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 WEBHOOK_VARIABLE = "WORKBENCH_ALERT_WEBHOOK"
 TIMEOUT_S = 5.0
 MAX_ATTEMPTS = 6
+LONGEST_REASON = 120  # characters of what went wrong
 FIRST_PAUSE_S = 30.0  # doubled after each attempt that failed: 30 s to 8 min
 MAX_PER_WINDOW, WINDOW_S = 10, 600.0  # a training that goes wrong at many places must not flood a channel
 
@@ -88,12 +89,22 @@ def webhook_address(given: str | None = None) -> str | None:
         UnknownParameterError: it is not an http(s) address.
     """
     address = given or os.environ.get(WEBHOOK_VARIABLE) or None
-    if address is not None and (urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname):
+    if address is not None and not _is_web_address(address):
         raise UnknownParameterError(
             "The webhook address is not an http or https address.",
-            fix=f"give an address such as https://host/path, or set {WEBHOOK_VARIABLE}",
+            fix=f"give an address such as https://host/path, percent-encoded, or set {WEBHOOK_VARIABLE}",
         )
     return address
+
+
+def _is_web_address(address: str) -> bool:
+    if not address.isascii() or not address.isprintable() or " " in address:
+        return False
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, or a port out of range
+        return False
 
 
 def read_records(path: Path) -> list[AlertRecord]:
@@ -163,9 +174,22 @@ def _post(address: str, content: dict[str, Any]) -> str:
         address, data=msgspec.json.encode(content), headers={"Content-Type": "application/json"}, method="POST"
     )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S):
             return "ok"
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code}"
     except (urllib.error.URLError, TimeoutError, OSError, http.client.HTTPException) as error:
-        return f"no answer: {getattr(error, 'reason', error)}"
+        return f"no answer: {_short(str(getattr(error, 'reason', error)))}"
+
+
+def _short(reason: str) -> str:
+    """One line: a server that does not speak HTTP is quoted in the reason."""
+    printable = "".join(c if c.isprintable() else " " for c in reason)
+    return " ".join(printable.split())[:LONGEST_REASON]
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST becomes a GET without the alert, and its 200 would look like a delivery."""
+
+    def redirect_request(self, *_arguments: object, **_named: object) -> None:
+        return None

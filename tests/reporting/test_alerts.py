@@ -2,6 +2,8 @@
 
 import json
 import logging
+import socket
+import threading
 import time
 
 import msgspec
@@ -149,13 +151,36 @@ def test_the_test_alert_says_what_the_server_answered(reports, server):
     assert server.bodies[0]["title"] == "Test alert of run demo: alerts arrive."
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_no_delivery(reports, server, status):
+    server.status = status
+    assert send_test_alert(reports, webhook=server.address).webhook == f"HTTP {status}"
+
+
+def test_a_server_that_does_not_speak_http_is_told_in_one_line(reports):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"\0\xff junk\r" * 500)
+
+        threading.Thread(target=answer, daemon=True).start()
+        said = send_test_alert(reports, webhook=f"http://127.0.0.1:{listener.getsockname()[1]}/").webhook
+    assert said.startswith("no answer: ")
+    assert said.isprintable()
+    assert len(said) < 150
+
+
 def test_webhook_address(monkeypatch):
     monkeypatch.delenv(WEBHOOK_VARIABLE, raising=False)
     assert webhook_address() is None
     monkeypatch.setenv(WEBHOOK_VARIABLE, "https://chat.example/hook")
     assert webhook_address() == "https://chat.example/hook"
     assert webhook_address("http://other.example/") == "http://other.example/"
-    for bad in ("chat.example/hook", "file:///etc/passwd", "https://"):
+    broken = ("http://[::1", "http://host:99999/", "http://ho st/", "http://host/\n", "https://host/告警?token=secret")
+    for bad in ("chat.example/hook", "file:///etc/passwd", "https://", *broken):
         with pytest.raises(UnknownParameterError, match="not an http"):
             webhook_address(bad)
 
