@@ -128,6 +128,12 @@ def test_missing_ranks_are_named(tmp_path):
     assert place(tmp_path, *names)[1] == ["4 of 5 ranks are here; missing: 2."]
 
 
+def test_a_rank_of_which_only_the_description_is_here_is_missing(tmp_path):
+    names = [f"rank{r}_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv" for r in (0, 1, 3)]
+    _, notes = place(tmp_path, *names, "rank2_ascend_pt/profiler_metadata.json")
+    assert notes == ["3 of 4 ranks are here; missing: 2."]
+
+
 def test_the_profile_folder_may_be_what_was_opened(tmp_path):
     folder = tmp_path / Path(A).parts[0]
     path = tmp_path / A

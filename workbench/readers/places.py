@@ -30,6 +30,8 @@ from workbench.readers.placing import FileToPlace, Place
 from workbench.readers.siblings import separate_siblings
 from workbench.tables import Note
 
+DESCRIPTIONS = frozenset({"profiler_info", "profiler_metadata"})  # a capture that holds only these measured nothing
+
 
 def place_files(root: Path, files: Sequence[FileToPlace]) -> tuple[dict[Path, Place], list[Note]]:
     """Rank and window of each file. A second copy of a capture is left out, with a note."""
@@ -55,7 +57,8 @@ def place_files(root: Path, files: Sequence[FileToPlace]) -> tuple[dict[Path, Pl
                 else:
                     places[path] = Place(rank, window)
     places, more = separate_siblings(places, kinds)
-    return places, notes + more + _missing_ranks(sorted(members))
+    measured = {place.rank_id for path, place in places.items() if kinds[path] not in DESCRIPTIONS}
+    return places, notes + more + _missing_ranks(sorted(measured & members.keys()))
 
 
 def _captures(paths: Sequence[Path]) -> dict[Path, list[Path]]:
