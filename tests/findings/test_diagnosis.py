@@ -51,6 +51,15 @@ def test_what_is_not_recorded_is_said_beside_healthy(tmp_path):
     assert "Not recorded, so not judged: loss, gradient norm, 50 step times of zero or less." in repr(found)
 
 
+def test_a_run_without_steps_is_not_called_healthy(tmp_path):
+    run = write_run(tmp_path / "run", made_steps(20), events=[{"kind": "end", "start_ns": 1, "rank_id": 0}])
+    (run / "metrics" / "rank_0.jsonl").write_text("")
+    found = diagnose(run)
+    assert found.coverage["tables"] == ["events"]
+    assert "Nothing could be checked" in repr(found)
+    assert found.exit_status == 2
+
+
 def test_a_faulty_run_is_ranked_and_shown(faulty):
     found = diagnose(faulty)
     assert [f.cause for f in found.causes] == ["loss_not_finite", "data_starved", "subset_regression"]

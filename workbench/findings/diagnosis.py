@@ -57,6 +57,7 @@ __all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
 SCHEMA = 1
 COSTS_THE_RUN = frozenset((*PLAYBOOKS["T1"].causes, *PLAYBOOKS["T5"].causes, "memory_leak")) - UNPROVEN
+BESIDE_THE_STEPS = frozenset({"events", "settings"})  # without any other table they prove no health
 MAIN_COLUMNS = {
     "loss": "loss",
     "learning_rate": "learning rate",
@@ -112,10 +113,15 @@ class Diagnosis:
 
     @property
     def exit_status(self) -> int:
-        """0 if nothing is at warning or above, else 1; 2 if no table with rows is there to look at."""
-        if not self.coverage["tables"]:
+        """0 if nothing is at warning or above, else 1; 2 if nothing is found and no table tells how the run went."""
+        if self.is_blind:
             return 2
         return int(any(f.severity != "info" for f in self.causes))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing was found because there is nothing to find it in."""
+        return not self.causes and not set(self.coverage["tables"]) - BESIDE_THE_STEPS
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `workbench diagnose --json` prints: plain values, None for what is not a finite number."""
@@ -221,8 +227,8 @@ def _tables_of(rules: Sequence[Rule]) -> list[str]:
 
 
 def _healthy(diagnosis: Diagnosis) -> str:
-    if not diagnosis.coverage["tables"]:
-        return "Nothing could be checked: no file gave rows of a table that a rule looks at."
+    if diagnosis.is_blind:
+        return "Nothing could be checked: no file gave rows of a table that tells how the run went."
     return "Nothing found: healthy as far as these tables show."
 
 
