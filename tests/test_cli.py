@@ -50,6 +50,15 @@ def test_exit_status(monkeypatch, raised, status):
     assert main(["stop"]) == status
 
 
+def test_an_interruption_before_the_command_has_begun(monkeypatch, capsys):
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "build_parser", stop)
+    assert main(["stop"]) == 130
+    assert "Interrupted" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words", [["data", "tune", "module:build"], ["data", "convert", "a.jsonl", "b"]], ids=lambda w: w[1]
 )

@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     2 is a problem that the user can fix, printed with its fix; 130 follows Ctrl-C; 141 a reader that closed the pipe.
     """
-    arguments = build_parser().parse_args(argv)
     try:
+        arguments = build_parser().parse_args(argv)
         status: int = arguments.run_command(arguments)
         sys.stdout.flush()
     except WorkbenchError as error:
