@@ -51,7 +51,7 @@ def test_metrics_become_steps_and_groups(tmp_path):
 @pytest.mark.parametrize(
     ("written", "loss", "finite"),
     [("NaN", math.nan, False), ("Infinity", math.inf, False), ("-Infinity", -math.inf, False), (2.5, 2.5, True),
-     (None, math.nan, pd.NA)],
+     ("2.5", 2.5, True), ("half", math.nan, pd.NA), (None, math.nan, pd.NA)],
 )  # fmt: skip
 def test_a_loss_that_is_not_finite_is_told_from_one_that_was_not_recorded(tmp_path, written, loss, finite):
     path = lines(tmp_path / "metrics/rank_0.jsonl", {"step": 1, "loss": written})

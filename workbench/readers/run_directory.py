@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,12 @@ def _with_finiteness(record: Record) -> Record:
     loss = record.get("loss")
     if loss is None or isinstance(record.get("loss_finite"), bool):
         return record
-    return record | {"loss_finite": not isinstance(loss, str)}
+    if isinstance(loss, str):  # a writer whose JSON has no NaN, or one that writes every number as text
+        try:
+            return record | {"loss_finite": math.isfinite(float(loss))}
+        except ValueError:
+            return record
+    return record | {"loss_finite": True}
 
 
 def _group_records(rows: NumberedRecords) -> NumberedRecords:
