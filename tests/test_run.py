@@ -1,6 +1,7 @@
 """Opening runs: what is found, what is missing, queries, re-opening."""
 
 import json
+import os
 
 import pandas as pd
 import pytest
@@ -35,6 +36,16 @@ def test_a_recorded_run_opens(recorded):
     assert steps.time_ns.dtype == "Int64"
     assert run.table("training_steps", ranks=[1]).step_us.tolist() == [200.0] * 3
     assert run.sources.kind.tolist().count("run_metrics") == 2
+
+
+def test_a_file_name_that_is_not_utf8_is_shown_escaped(tmp_path):
+    name = os.fsdecode(b"\xff\xfe.csv")
+    try:
+        (tmp_path / name).write_text("step,loss\n1,2.0\n2,1.0\n")
+    except OSError:
+        pytest.skip("the file system takes UTF-8 names only")
+    assert wb.open_run(tmp_path, quiet=True).sources.file.tolist() == [r"\udcff\udcfe.csv"]
+    assert wb.diagnose(tmp_path).exit_status == 0
 
 
 def test_sql_sees_the_tables(recorded):

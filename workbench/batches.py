@@ -15,7 +15,7 @@ from workbench.cache import CACHE_VARIABLE
 from workbench.errors import CacheWriteError, WorkbenchError
 from workbench.files import write_json_atomic
 from workbench.readers.discovery import KINDS_BY_NAME, Source, relative_name
-from workbench.readers.kinds import FileContext
+from workbench.readers.kinds import FileContext, encodable
 from workbench.readers.pieces import is_large_table, read_pieces
 from workbench.readers.plausible import plausible
 from workbench.store import ROWS_PER_GROUP, PartWriter, to_arrow
@@ -147,7 +147,7 @@ def read_batch(batch: Batch, root: Path, directory: Path) -> tuple[str, int]:
     finally:
         parts.discard()
     manifest = Manifest(
-        sources=[_encodable(relative_name(root, s.path)) for s in batch.sources],
+        sources=[encodable(relative_name(root, s.path)) for s in batch.sources],
         tables=entries,
         notes=[_plain(note) for note in [*notes, *parts.notes]],
     )
@@ -170,12 +170,7 @@ def _files_of(batch: Batch, root: Path) -> str:
 
 def _plain(note: Note) -> dict[str, str]:
     facts = {"file": note.file, "where": note.where, "problem": note.problem, "lost": note.lost, "fix": note.fix}
-    return {k: _encodable(v) for k, v in facts.items()}
-
-
-def _encodable(text: str) -> str:
-    """Names that are not UTF-8 in a form that JSON can hold."""
-    return text.encode(errors="backslashreplace").decode()
+    return {k: encodable(v) for k, v in facts.items()}
 
 
 def _finish(writer: PartWriter) -> TableEntry:

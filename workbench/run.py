@@ -19,6 +19,7 @@ from workbench.ingest import Ingest, load_known, save_known
 from workbench.overview import as_html, as_text, missing_tables
 from workbench.readers.combine import combine
 from workbench.readers.discovery import Discovery, Source, discover, relative_name
+from workbench.readers.kinds import encodable
 from workbench.readers.recorded_runs import only_one_run
 from workbench.readers.run_directory import read_run_info
 from workbench.store import query, read_parts, to_arrow
@@ -146,7 +147,14 @@ class Run:
         """One row per recognised file: file, kind, rank_id, window, size_bytes, tables."""
         return pd.DataFrame(
             [
-                (relative_name(self.root, s.path), s.kind, s.rank_id, s.window, s.size_bytes, ", ".join(s.tables))
+                (
+                    encodable(relative_name(self.root, s.path)),
+                    s.kind,
+                    s.rank_id,
+                    s.window,
+                    s.size_bytes,
+                    ", ".join(s.tables),
+                )
                 for s in self._discovery.sources
             ],
             columns=["file", "kind", "rank_id", "window", "size_bytes", "tables"],

@@ -28,8 +28,14 @@ class FileContext:
     scratch: Path | None = None  # directory for temporary files, the system's by default
 
     def name(self, path: Path) -> str:
-        """`path` as shown in notes."""
-        return str(path.relative_to(self.root)) if self.root and path.is_relative_to(self.root) else str(path)
+        """`path` as shown in notes and in the column `source`."""
+        shown = path.relative_to(self.root) if self.root and path.is_relative_to(self.root) else path
+        return encodable(str(shown))
+
+
+def encodable(name: str) -> str:
+    """A file name that is not UTF-8 in a form that JSON and Arrow can hold."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True, kw_only=True)
