@@ -28,7 +28,7 @@ def test_stability_and_efficiency_of_made_steps():
     steps = made_steps(200)
     stability = stability_summary(steps, made_groups(steps)).set_index("measure")
     assert stability.value["training loss"] == pytest.approx(2.5 + 3 * 2.718 ** (-175 / 80), abs=0.1)
-    assert stability.note["largest gradient / parameter ratio"] == "embedding"
+    assert stability.note["largest gradient / parameter ratio"] == "group embedding, median of 50 steps"
     assert stability.value["steps with overflow"] == 0
     efficiency = efficiency_summary(steps).set_index("measure")
     assert efficiency.value["step time, median"] == pytest.approx(100, rel=0.02)

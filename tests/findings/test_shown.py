@@ -1,5 +1,5 @@
 from workbench.findings.finding import Evidence, Finding, RuledOut
-from workbench.findings.shown import as_html_row, as_text, fact_text
+from workbench.findings.shown import as_html_row, as_text, fact_text, with_code
 
 FINDING = Finding(
     cause="recompile", sub_cause="new_shapes", playbook="T8", severity="warning", confidence="medium",
@@ -41,3 +41,7 @@ def test_facts_without_a_unit_or_value():
     assert fact_text(Evidence(fact="a")) == "a"
     assert fact_text(Evidence(fact="a", value=2_097_711.475, unit="us")) == "a: 2,097,711 us"
     assert fact_text(Evidence(fact="a", value=3e-7)) == "a: 3e-07"
+
+
+def test_what_stands_between_backquotes_is_code():
+    assert with_code("call `report <RUN>` & wait") == "call <code>report &lt;RUN&gt;</code> &amp; wait"

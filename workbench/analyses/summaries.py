@@ -67,7 +67,14 @@ def stability_summary(
         ]
     if parameter_groups is not None and len(ratios := group_ratios(parameter_groups, window=window)):
         top = ratios.iloc[0]
-        rows.append(("largest gradient / parameter ratio", float(top["gradient_parameter_ratio"]), "", top["group"]))
+        rows.append(
+            (
+                "largest gradient / parameter ratio",
+                float(top["gradient_parameter_ratio"]),
+                "",
+                f"group {top['group']}, median of {window} steps",
+            )
+        )
     if len(overflow):
         rows.append(("steps with overflow", float(overflow.mean()), "share", ""))
         rows.append(("loss scale", level_at(job, "loss_scale", window=1), "", "at the last step"))

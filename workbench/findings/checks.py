@@ -14,7 +14,7 @@ from workbench.findings.evidence import BY_HAND, EVIDENCE, KINDS, Evidence
 from workbench.findings.finding import CAUSES, Finding
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule_tables import of_all_runs, run_tables
-from workbench.findings.shown import fact_text
+from workbench.findings.shown import fact_text, with_code
 from workbench.run import Run, open_run
 from workbench.tables import TABLES
 
@@ -78,7 +78,7 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         worst: Word = "the cause" if any(c.verdict == "the cause" for c in self.checks) else "not the cause"
-        return f"<p><b style='color:{COLOURS[worst]}'>{html.escape(self.sentence)}</b></p>{self.checks._repr_html_()}"
+        return f"<p><b style='color:{COLOURS[worst]}'>{with_code(self.sentence)}</b></p>{self.checks._repr_html_()}"
 
 
 def examine(run: Run | str | os.PathLike[str]) -> Examined:
@@ -266,5 +266,5 @@ def _as_html(made: Check) -> str:
     return (
         f"<div style='border-left:4px solid {colour};padding:2px 10px;margin:4px 0;line-height:1.4'>"
         f"<b style='color:{colour}'>{made.verdict}</b> <code>{html.escape(made.cause)}</code> "
-        f"<span>{html.escape(made.because)}</span>{shown}</div>"
+        f"<span>{with_code(made.because)}</span>{shown}</div>"
     )

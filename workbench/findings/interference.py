@@ -79,7 +79,8 @@ def _outside(row: pd.Series, steps: int, use: dict[str, float]) -> Finding:
         confidence="high" if row["low"] >= SLOWDOWN_WARNING else "medium",
         title=f"Steps take {row['slowdown_share']:.0%} longer ({row['low']:.0%} to {row['high']:.0%}) while "
         f"evaluations run beside the training; that costs {row['cost_share']:.1%} of its time.",
-        fix="Evaluate on another host or card, or with fewer threads and lower priority (`evaluate --threads 1`).",
+        fix="Evaluate on another host or card, or with fewer threads and lower priority "
+        "(`python -m workbench.probes.evaluate RUN --checkpoint FILE --threads 1`).",
         source="medians inside evaluation windows against the steps around them, t interval over blocks of steps",
         steps=Steps(first=int(row["first_step"])),
         saves_us_per_step=float(row["cost_us"]) / steps,

@@ -38,9 +38,14 @@ def as_html_row(finding: Finding) -> str:
         f"{html.escape(finding.title)}<br><code>{html.escape(_cause(finding))}</code>"
         f"<details><summary>evidence</summary><ul>{facts}{ruled}</ul></details>"
     )
-    todo = f"{html.escape(finding.fix)} <span style='color:#57606a'>({html.escape(finding.playbook)})</span>"
+    todo = f"{with_code(finding.fix)} <span style='color:#57606a'>({html.escape(finding.playbook)})</span>"
     cells = "".join(f"<td style='{CELL}'>{c}</td>" for c in (word, what, saves, todo))
     return f"<tr>{cells}</tr>"
+
+
+def with_code(text: str) -> str:
+    """Text as HTML, what stands between backquotes as code."""
+    return "".join(f"<code>{html.escape(t)}</code>" if i % 2 else html.escape(t) for i, t in enumerate(text.split("`")))
 
 
 def fact_text(evidence: Evidence) -> str:

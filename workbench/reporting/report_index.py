@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from workbench.files import write_atomic
+from workbench.findings.shown import with_code
 from workbench.reporting.archive import ReportRecord, RunReports, RunState, Score, Waiting, all_runs
 from workbench.reporting.pages import badge, escape, page
 
@@ -137,18 +138,13 @@ def _link(reports: RunReports, record: ReportRecord) -> str:
 
 def _finding(record: ReportRecord) -> str:
     if record.status != "complete":
-        fix = f'<div class="note">{_with_code(record.fix)}</div>' if record.fix else ""
+        fix = f'<div class="note">{with_code(record.fix)}</div>' if record.fix else ""
         return f"{escape(record.why or '')}{fix}"
     if not record.findings:
         return '<span class="note">nothing found</span>'
     top, more = record.findings[0], len(record.findings) - 1
     rest = f'<div class="note">and {more} more</div>' if more else ""
     return f'<span class="dot {escape(top.severity)}"></span>{escape(top.title)}{rest}'
-
-
-def _with_code(text: str) -> str:
-    """Commands between backquotes as code."""
-    return "".join(f"<code>{escape(t)}</code>" if i % 2 else escape(t) for i, t in enumerate(text.split("`")))
 
 
 def _score_cell(score: Score | None, loss: Score | None) -> str:

@@ -23,6 +23,7 @@ from workbench.charts import tables as styled
 from workbench.charts import training as charts
 from workbench.charts.theme import AnyChart, half_width
 from workbench.findings.diagnosis import Diagnosis, run_tables
+from workbench.findings.shown import with_code
 from workbench.findings.verdict import Verdict
 from workbench.findings.verdict import verdict as layer_verdict
 from workbench.readers.run_list import previous_run
@@ -44,7 +45,7 @@ class Text:
         return self.text
 
     def _repr_html_(self) -> str:
-        return f"<p style='color:{'#57606a' if self.quiet else '#24292f'}'>{html.escape(self.text)}</p>"
+        return f"<p style='color:{'#57606a' if self.quiet else '#24292f'}'>{with_code(self.text)}</p>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,8 +237,9 @@ def next_steps(run: Run, diagnosis: Diagnosis) -> Text:
     playbooks = list(dict.fromkeys(f.playbook for f in diagnosis.causes))
     words = f" Playbooks of what was found: {', '.join(playbooks)}." if playbooks else ""
     return Text(
-        f"To explore this run in JupyterLab: workbench open {run.root}. The notebooks beside its start notebook are "
-        f"filled in for this run: reports/checkpoint for one checkpoint, explore and troubleshoot for the rest.{words}",
+        f"`workbench open {run.root}` opens the start notebook of this run in JupyterLab. The notebooks in the folders "
+        "beside it are filled in for this run: reports/checkpoint for one checkpoint, explore and troubleshoot for the "
+        f"rest.{words}",
         quiet=False,
     )
 
