@@ -85,7 +85,7 @@ def own_time(steps: pd.DataFrame, tables: Tables, ranks: Ranks = None) -> Any:
         return _no_steps()
     found = device_steps.own_time(steps, collective_waits.known_stages(steps, tables.get("collectives")))
     excess = [c for c in found if c.endswith("excess_us")]
-    named = {c: c.removesuffix("_us").replace("_", " ") + ", ms" for c in excess}
+    named = {c: c.removesuffix("excess_us").replace("_", " ") + "beyond peers, ms" for c in excess}
     shown = _of(found, ranks)[["rank_id", "stage", "steps", *excess]].assign(**found[excess] / 1e3)
     return shown.rename(columns=named).round(2).set_index("rank_id")
 
