@@ -45,3 +45,11 @@ def test_single_numbers_out_of_all_range_do_not_end_the_diagnosis(tmp_path):
 def test_only_numbers_out_of_all_range_are_not_healthy(tmp_path):
     _series(tmp_path, [(1e308, 1e308, 1e308)] * 50)
     assert diagnose(tmp_path).exit_status == 1
+
+
+def test_infinite_losses_and_norms_are_not_called_low_or_grown(tmp_path):
+    head = "step,loss,learning_rate,grad_norm,parameter_norm\n"
+    (tmp_path / "s.csv").write_text(head + "".join(f"{n},inf,1e-4,inf,inf\n" for n in range(1, 101)))
+    causes = {f.cause for f in diagnose(tmp_path).causes}
+    assert "loss_not_finite" in causes
+    assert not causes & {"label_leak", "lr_too_high"}

@@ -152,7 +152,7 @@ def parameter_growth(job: pd.DataFrame) -> ParameterGrowth | None:
 
     None where it did not, where the training does not begin at its first step, or where fewer than two norms are known.
     """
-    known = job[job["parameter_norm"].notna() & (job["parameter_norm"] > 0)]
+    known = job[np.isfinite(job["parameter_norm"]) & (job["parameter_norm"] > 0)]
     if len(known) < 2 or int(job["step"].iloc[0]) > 1:
         return None
     first = known.iloc[0]

@@ -52,7 +52,7 @@ def low_loss(job: pd.DataFrame, training_steps: pd.DataFrame) -> LowLoss | None:
         job: as `workbench.analyses.training.job_steps` returns: ranks without a loss are left out.
         training_steps: table `training_steps`, for the epochs.
     """
-    known = job.dropna(subset=["loss"])
+    known = job[np.isfinite(job["loss"])]
     known = known[~((known["loss"] == 0) & known["gradient_norm"].isna())]
     if len(known) < SMOOTHED or known["loss"].min() < 0:
         return None
@@ -63,7 +63,7 @@ def low_loss(job: pd.DataFrame, training_steps: pd.DataFrame) -> LowLoss | None:
         return None
     step = int(known["step"].iloc[first])
     epochs = training_steps.loc[training_steps["step"] <= step, "epoch"].dropna()
-    norm = known["gradient_norm"].dropna()
+    norm = known.loc[np.isfinite(known["gradient_norm"]), "gradient_norm"]
     return LowLoss(
         first_step=step,
         last_step=int(known["step"].iloc[-1]),
