@@ -128,3 +128,12 @@ def test_the_notebook_trains_and_finds_the_fault(tmp_path):
     assert "bad_batch" in code[-2].outputs[0].data["text/plain"]
     assert "False" not in code[-1].outputs[0].data["text/plain"]
     assert sum("image/svg+xml" in o.get("data", {}) for c in code for o in c.outputs) == 4
+
+
+def test_an_interrupted_command_says_so(monkeypatch, capsys, tmp_path):
+    def stop(*_arguments, **_named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab, "run_lab", stop)
+    assert main([str(tmp_path / "run"), "--fault", "lr_too_high"]) == 130
+    assert capsys.readouterr().err.startswith("Interrupted")

@@ -31,6 +31,7 @@ from workbench.probes.lab_training import train
 __all__ = ["FAULTS", "HEALTHY", "Planned", "lab_directory", "main", "planned", "run_lab"]
 
 EXIT_PROBLEM = 2
+EXIT_INTERRUPTED = 130
 TRAIN_HERE = "--train-here"  # how `run_lab` starts each process of the training
 
 
@@ -98,6 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WorkbenchError as error:
         print(error, file=sys.stderr)
         return EXIT_PROBLEM
+    except KeyboardInterrupt:
+        print("Interrupted: the training was ended; what it had recorded is kept.", file=sys.stderr)
+        return EXIT_INTERRUPTED
     print(f"Run: {arguments.run}\nDiagnosis: workbench diagnose {arguments.run}")
     return 0
 
