@@ -12,6 +12,7 @@ from workbench.charts.theme import BLUE, GREY, INK, ORANGE, QUIET, RED, AnyChart
 GIB, MS = 2**30, 1e-6
 MOST_PARTS = 12
 MOST_BLOCKS = 800  # rectangles of a memory map; smaller blocks are left out and counted
+MOST_TICKS = 20
 MOST_RANK_LINES = 7  # as many colours
 APART_SHARE = 0.01  # two lines closer than this cover each other
 LABEL_PIXELS = 170
@@ -167,13 +168,16 @@ def floors_chart(floors: pd.DataFrame) -> AnyChart:
     ordered = floors.sort_values("step")
     span = ordered.groupby("rank_id")["floor_bytes"].agg(["first", "last"])
     chosen = (span["last"] - span["first"]).nlargest(MOST_RANK_LINES).index
+    of = f"the {len(chosen)} ranks that grow most, of {len(span)}" if len(chosen) < len(span) else ""
+    steps = sorted(int(s) for s in ordered["step"].unique())
+    ticks = alt.Axis(values=steps[:: len(steps) // MOST_TICKS + 1], format="d")
     data = ordered[ordered["rank_id"].isin(chosen)]
     data = data.assign(gib=data["floor_bytes"] / GIB)[["rank_id", "step", "gib"]]
     return (
-        alt.Chart(data, title=_title("Memory that steps leave behind", f"{len(chosen)} rank(s) with most growth"))
+        alt.Chart(data, title=_title("Memory that steps leave behind", of))
         .mark_line(point=True)
         .encode(
-            x=alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1)),
+            x=alt.X("step:Q", title="step", axis=ticks),
             y=alt.Y("gib:Q", title="lowest in the step (GiB)", scale=alt.Scale(zero=False)),
             color=alt.Color("rank_id:N", title="rank"),
             tooltip=["rank_id:N", "step:Q", alt.Tooltip("gib:Q", format=".4f")],

@@ -20,7 +20,7 @@ from workbench.charts.theme import (
     swatches,
 )  # fmt: skip
 
-SMOOTH_ROWS = 12  # rows to each side that the thick line of the loss averages
+SMOOTH_ROWS = 25  # that the thick line of the loss averages: the last ones, as a jump must not show before it
 MAX_GROUP_LINES = 7  # more groups become a heat map: more colours cannot be told apart
 CAUSE_COLOURS = {
     "checkpoint": BLUE, "eval": GREEN, "compile": PURPLE, "data_wait": ORANGE, "gc": SKY, "profile": GREY,
@@ -54,11 +54,12 @@ def loss_chart(job: pd.DataFrame) -> AnyChart:
         alt.Y("loss_low:Q", title="loss (nats per token)", scale=alt.Scale(zero=False)), alt.Y2("loss_high:Q")
     )
     line = base.mark_line(color=SKY, strokeWidth=1).encode(y=y, tooltip=["step:Q", alt.Tooltip("loss:Q", format=".4f")])
-    smooth = base.transform_window(smooth="mean(loss)", frame=[-SMOOTH_ROWS, SMOOTH_ROWS])
+    smooth = base.transform_window(smooth="mean(loss)", frame=[1 - SMOOTH_ROWS, 0])
     smooth = smooth.mark_line(color=BLUE).encode(y="smooth:Q")
     broken = job.loc[~job["loss_finite"].astype(bool), ["step"]]
     marks = alt.Chart(broken).mark_rule(color=RED, strokeWidth=1.5).encode(x=STEP, tooltip=["step:Q"])
-    subtitle = f"red: not a number at {len(broken)} of the steps shown" if len(broken) else ""
+    lost = f"; red: not a number at {len(broken)} of the steps shown" if len(broken) else ""
+    subtitle = f"thin: as recorded; thick: mean of the last {SMOOTH_ROWS}{lost}"
     return alt.layer(band, line, smooth, marks).properties(title=_title("Training loss", subtitle))
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from workbench.analyses.cross_layer import cross_layer_readings
+from workbench.analyses.cross_layer import READINGS, cross_layer_readings
 from workbench.findings.finding import Evidence, Finding, Steps
 from workbench.findings.rule import Rule
 
-SAID_OF = {"training loss up": "loss_spike", "step time up": "step_time_drift"}  # the signal that a cause word names
+CAUSE_OF_SIGNAL = {"training_loss": "loss_spike", "step_time": "step_time_drift"}  # where it is up
+CAUSES = {r.reading: next((c for s, c in CAUSE_OF_SIGNAL.items() if r.signals.get(s) == "up"), None) for r in READINGS}
 
 
 def find_cross_layer(training_steps: pd.DataFrame) -> list[Finding]:
@@ -31,7 +32,7 @@ def find_cross_layer(training_steps: pd.DataFrame) -> list[Finding]:
                     playbook="T1" if cause == "loss_spike" else "T2",
                     severity="info",
                     confidence="low",
-                    title=f"{part['reading'].iloc[0]} (steps {first} to {last}).",
+                    title=f"{part['reading'].iloc[0].rstrip('.')} (steps {first} to {last}).",
                     fix=f"Look at: {points_at}.",
                     source="combinations of signals in blocks of steps (workbench.analyses.cross_layer)",
                     steps=Steps(first=first, last=last),
@@ -45,8 +46,8 @@ def find_cross_layer(training_steps: pd.DataFrame) -> list[Finding]:
 
 
 def _said(readings: pd.DataFrame) -> pd.DataFrame:
-    cause = [next((c for s, c in SAID_OF.items() if s in signals), None) for signals in readings["signals"]]
-    return readings.assign(cause=cause).dropna(subset=["cause"])
+    """The readings of which a loss or a step time that is up is a part, with the cause word for it."""
+    return readings.assign(cause=readings["reading"].map(CAUSES)).dropna(subset=["cause"])
 
 
 RULES: tuple[Rule, ...] = (

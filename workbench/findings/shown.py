@@ -52,7 +52,10 @@ def fact_text(evidence: Evidence) -> str:
     """`fact: number unit`; the fact alone where it has no value."""
     if evidence.value is None:
         return evidence.fact
-    return f"{evidence.fact}: {_number(evidence.value)} {evidence.unit}".rstrip()
+    unit = evidence.unit or ""
+    if unit.split(" ")[0] == "share" and isinstance(evidence.value, float | int):
+        return f"{evidence.fact}: {100 * evidence.value:.3g}%{unit.removeprefix('share')}"
+    return f"{evidence.fact}: {_number(evidence.value)} {unit}".rstrip()
 
 
 def _cause(finding: Finding) -> str:
