@@ -40,6 +40,8 @@ def run_playbook(arguments: argparse.Namespace) -> int:
 
 def _rendered(arguments: argparse.Namespace) -> Path:
     """Run the notebook; the folder that then holds its page, the executed notebook and the findings."""
+    from tqdm.auto import tqdm
+
     from workbench.files import share_dir
     from workbench.findings.playbooks import PLAYBOOKS
     from workbench.notebook_copies import run_key
@@ -61,7 +63,10 @@ def _rendered(arguments: argparse.Namespace) -> Path:
         "findings_path": str((folder / "findings.json").resolve()),
     }
     title = f"{arguments.playbook} · {arguments.run_path.resolve().name}"
-    done = run_notebook(notebook, folder / "report.ipynb", parameters, page=folder / "report.html", title=title)
+    with tqdm(desc=f"running {notebook.name}", bar_format="{desc} {elapsed}", leave=False) as bar:
+        done = run_notebook(
+            notebook, folder / "report.ipynb", parameters, page=folder / "report.html", title=title, tick=bar.update
+        )
     if done.failure is not None:
         raise ReportFailedError(done.failure.problem, fix=done.failure.fix)
     return folder

@@ -65,7 +65,10 @@ def watch(
     while True:
         busy = watcher.look()
         if until_done and watcher.done:
-            watcher.options.say(f"Training is over and every checkpoint has its report: {watcher.index}")
+            every = (
+                "every checkpoint has its report" if watcher.reports.records() else "it left no checkpoint to report on"
+            )
+            watcher.options.say(f"Training is over and {every}: {watcher.index}")
             return watcher.reports
         if not busy:
             time.sleep(watcher.pause_s)
