@@ -63,7 +63,7 @@ def _rendered(arguments: argparse.Namespace) -> Path:
         "findings_path": str((folder / "findings.json").resolve()),
     }
     title = f"{arguments.playbook} · {arguments.run_path.resolve().name}"
-    with tqdm(desc=f"running {notebook.name}", bar_format="{desc} {elapsed}", leave=False) as bar:
+    with tqdm(desc=f"running {notebook.name}", bar_format="{desc} {elapsed}", mininterval=2.0, leave=False) as bar:
         done = run_notebook(
             notebook, folder / "report.ipynb", parameters, page=folder / "report.html", title=title, tick=bar.update
         )
