@@ -65,7 +65,8 @@ def test_an_interruption_before_the_command_has_begun(monkeypatch, capsys):
 def test_what_needs_mindspore_says_so(monkeypatch, capsys, words):
     for name in [n for n in sys.modules if n.startswith("workbench.probes.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "mindspore", None)
+    for name in ["mindspore", *(n for n in sys.modules if n.startswith("mindspore."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     assert main(words) == 2
     said = capsys.readouterr().err
     assert said.startswith("workbench data needs MindSpore, which is not installed.\nFix: pip install")

@@ -18,7 +18,7 @@ def executed(name, folder, **parameters):
 
 def test_the_playbook_names_the_starved_subset(tmp_path):
     shown = executed("troubleshoot/one_subset_degrades", tmp_path)
-    verdict = shown["wb.diagnose(run)"][0]["text/plain"]
+    verdict = shown["case.verdict()"][0]["text/plain"]
     assert "Subset arithmetic got worse" in verdict
     assert "when the sampling mix changed: arithmetic went from" in verdict
     assert sum("image/svg+xml" in d for outputs in shown.values() for d in outputs) == 4  # one of them the proof

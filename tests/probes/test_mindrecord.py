@@ -207,7 +207,7 @@ def test_two_conversions_into_one_folder_are_refused(tmp_path):
 
 
 def test_data_without_any_usable_sample(tmp_path):
-    with pytest.raises(UnknownParameterError, match="No field could be inferred"):
+    with pytest.raises(UnreadableFileError, match=r"a\.jsonl can be used: a\.jsonl, 1: not JSON"):
         convert(write_lines(tmp_path / "a.jsonl", ["oops\n", "oops\n"]), tmp_path / "out")
 
 
