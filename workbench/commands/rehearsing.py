@@ -18,7 +18,7 @@ def _add_rehearse(parser: argparse.ArgumentParser) -> None:
         "run", type=Path, nargs="?", help="new run directory (default: runs/demo, or runs/demo-2 ... when taken)"
     )
     parser.add_argument("--reports", type=Path, default=Path("reports"), help="folder of all reports (reports)")
-    parser.add_argument("--steps", type=int, default=600, help="training steps (600: about two minutes on two cores)")
+    parser.add_argument("--steps", type=int, default=600, help="training steps (600: about three minutes on two cores)")
     parser.add_argument("--checkpoints", type=int, default=5, help="checkpoints over the training (5)")
     parser.add_argument("--seed", type=int, default=1, help="random seed (1)")
     parser.add_argument("--width", type=int, default=96, help="width of the network (96)")

@@ -32,7 +32,7 @@ DEFAULT_WEIGHTS = {"python": 0.35, "english": 0.3, "arithmetic": 0.2, "chinese":
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalConfig:
-    """Everything that decides a rehearsal. The defaults take about two minutes on two cores."""
+    """Everything that decides a rehearsal. The defaults take about three minutes on two cores."""
 
     steps: int = 600
     batch_size: int = 8
