@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from workbench.analyses.statistics import FloatArray
-from workbench.analyses.step_records import between_records_us, work_scale
+from workbench.analyses.step_records import between_records_us, measured_us, work_scale
 from workbench.tables import TRAINING_STEPS
 
 POINTS_LEAST = 20
@@ -76,7 +76,7 @@ def step_time_growth(training_steps: pd.DataFrame, *, part: str = "step_us", war
         warmup_steps: first steps of each rank to leave out.
     """
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"])
-    stated = steps["step_us"].where(steps["step_us"] > 0)
+    stated = measured_us(steps)
     steps["step_us"] = (stated if stated.notna().any() else between_records_us(steps)) / work_scale(steps)
     compiled = steps["compiled"].fillna(False).astype(bool)
     steady = steps[(steps.groupby("rank_id").cumcount() >= warmup_steps) & ~compiled]

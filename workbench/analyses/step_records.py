@@ -5,6 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 
+def measured_us(training_steps: pd.DataFrame) -> pd.Series:
+    """The step times; missing where they are zero or less: no step takes no time, it was not measured."""
+    return training_steps["step_us"].where(training_steps["step_us"] > 0)
+
+
 def work_scale(training_steps: pd.DataFrame) -> pd.Series:
     """Work of each step over the rank's typical step: tokens of the batch, else its sequence length; 1 where unknown.
 

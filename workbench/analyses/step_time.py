@@ -7,6 +7,7 @@ import pandas as pd
 
 from workbench.analyses.event_time import event_time
 from workbench.analyses.statistics import MAD_TO_SIGMA, mad
+from workbench.analyses.step_records import measured_us
 from workbench.tables import TRAINING_STEPS
 
 WARMUP_STEPS = 2  # first steps of a rank: compilation, allocation, filling the data queue
@@ -33,7 +34,7 @@ def timed_steps(training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_STEP
         MissingColumnsError: `training_steps` lacks a column.
     """
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"], ignore_index=True)
-    steps["step_us"] = steps["step_us"].where(steps["step_us"] > 0)  # no step takes no time: it was not measured
+    steps["step_us"] = measured_us(steps)
     compiled = steps["compiled"].fillna(False).astype(bool)
     excluded = np.select(
         [steps["step_us"].isna(), compiled, steps.groupby("rank_id").cumcount() < warmup_steps],

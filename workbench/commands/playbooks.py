@@ -48,7 +48,7 @@ def _rendered(arguments: argparse.Namespace) -> Path:
     from workbench.reporting.report import run_notebook
     from workbench.run import open_run
 
-    open_run(arguments.run_path, quiet=True)  # what cannot be read is told before a notebook runs
+    open_run(arguments.run_path, quiet=True, eager=False)  # what cannot be read is told before a notebook runs
     notebook = share_dir() / "notebooks" / "troubleshoot" / f"{PLAYBOOKS[arguments.playbook].notebook}.ipynb"
     folder = arguments.reports / "playbooks" / run_key(arguments.run_path) / arguments.playbook
     folder.mkdir(parents=True, exist_ok=True)

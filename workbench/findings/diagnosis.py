@@ -47,7 +47,7 @@ from workbench.findings.joining import UNPROVEN, join
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
-from workbench.findings.shown import CELL, as_html_row, as_text
+from workbench.findings.shown import as_html_row, as_text, html_head
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.overview import missing_html, notes_text
 from workbench.run import Run, open_run
@@ -143,9 +143,8 @@ class Diagnosis:
         rests += missing_html(self.coverage["missing"])
         if not self.causes:
             return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
-        head = "".join(f"<th style='{CELL}'>{h}</th>" for h in ("", "what", "costs per step", "what to do"))
         rows = "".join(as_html_row(f) for f in self.causes)
-        return f"<table style='width:100%'><tr>{head}</tr>{rows}</table>{rests}"
+        return f"<table style='width:100%'>{html_head()}{rows}</table>{rests}"
 
 
 def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, checkpoint: str | None = None) -> Diagnosis:

@@ -25,6 +25,12 @@ def as_text(finding: Finding, number: int) -> str:
     return "\n".join(lines)
 
 
+def html_head() -> str:
+    """The head of the rows of `as_html_row`."""
+    cells = "".join(f"<th style='{CELL}'>{words}</th>" for words in ("", "what", "costs per step", "what to do"))
+    return f"<tr>{cells}</tr>"
+
+
 def as_html_row(finding: Finding) -> str:
     """A row: severity and confidence; what, with facts and what is ruled out folded away; the gain; what to do."""
     facts = _items(fact_text(e) for e in finding.evidence)
