@@ -41,12 +41,12 @@ def trained(folder, *, steps=12, late=None, **options):
 
 def test_without_control_all_subsets_come_at_every_interval_and_nothing_compiles_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _inline, run = trained(tmp_path, every=4, controlled=False, late=True)
+    inline, run = trained(tmp_path, every=4, controlled=False, late=True)
     events = run.table("events")
     evals = events[events["kind"] == "eval"]
     assert evals["step"].tolist() == [4, 8, 12]
     assert (events["kind"] == "compile").sum() == 1  # of the training graph: evaluating did not touch it
-    assert evals["duration_us"].iloc[1:].max() < evals["duration_us"].iloc[0] / 3  # the graph is kept
+    assert len(inline._scorer._scores.compile_cache) == 1  # the three evaluations of three subsets share a graph
     samples = run.table("eval_samples")
     ids = [rows["sample_id"].tolist() for _, rows in samples.groupby("step")]
     assert ids[0] == ids[1] == ids[2]

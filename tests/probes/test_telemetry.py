@@ -85,12 +85,14 @@ def rows(path):
 
 
 def test_samples_of_this_machine(tmp_path):
+    used = time.process_time()
     with TelemetrySampler(
         tmp_path, rank_id=3, every_s=0.05, devices=lambda: {2: {"device_clock_mhz": 1300.0}}
     ) as sampler:
-        end = time.perf_counter() + 0.3
-        while time.perf_counter() < end:  # one busy core
+        begin = time.perf_counter()
+        while time.process_time() < used + 0.3:  # one busy core, or what other programs leave of it
             pass
+        cores = 0.3 / (time.perf_counter() - begin)
     written = rows(sampler.path)
     assert sampler.path.name == f"{sampler.host}_3.jsonl"
     assert {r["rank_id"] for r in written} == {3}
@@ -98,7 +100,7 @@ def test_samples_of_this_machine(tmp_path):
     assert shares
     assert all(0 <= s <= 1.001 for s in shares)
     busy = [r["value"] for r in written if r["metric"] == "process_cpu_user_cores"]
-    assert max(busy) > 0.2
+    assert max(busy) > 0.5 * cores
     clocks = [r for r in written if r["metric"] == "device_clock_mhz"]
     assert {(r["device_id"], r["value"]) for r in clocks} == {(2, 1300.0)}
     assert {r["rank_id"] for r in clocks} == {3}
