@@ -77,7 +77,7 @@ def test_a_nan_loss_and_an_overflow_are_marked():
 
 def test_stalls_say_what_they_cost():
     subtitle = training_chart_values(faulty(), PARAMETER_GROUPS.empty())["step_time"].to_dict()["title"]["subtitle"]
-    assert subtitle.startswith("stalled steps: 1, 0.90 s lost")
+    assert subtitle.startswith("callbacks included; stalled steps: 1, 0.90 s lost")
 
 
 def test_many_groups_become_a_heat_map():

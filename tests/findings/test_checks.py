@@ -91,7 +91,7 @@ def test_without_evidence_it_says_what_to_collect():
     made = check(diagnosis(), NOTHING, "slow_link")
     assert made.verdict == "cannot tell"
     assert made.because == (
-        f"Needs table links; collect: {TABLES['links'].fix} and the files of several ranks: name the folder that "
+        f"Needs table links ({TABLES['links'].fix}) and the files of several ranks: name the folder that "
         "holds all of them."
     )
     two = Recorded(frozenset({"training_steps.step_us"}))

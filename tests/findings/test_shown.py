@@ -39,8 +39,17 @@ def test_a_finding_as_a_row_is_escaped_and_complete():
 def test_facts_without_a_unit_or_value():
     assert fact_text(Evidence(fact="a", value="x")) == "a: x"
     assert fact_text(Evidence(fact="a")) == "a"
-    assert fact_text(Evidence(fact="a", value=2_097_711.475, unit="us")) == "a: 2,097,711 us"
+    assert fact_text(Evidence(fact="a", value=0.25, unit="share of the step")) == "a: 25% of the step"
     assert fact_text(Evidence(fact="a", value=3e-7)) == "a: 3e-07"
+
+
+def test_long_times_steps_and_single_things_read_as_one_says_them():
+    for value, unit, text in (
+        (2_097_711.475, "us", "2.098 s"), (15_817.0, "us per step", "15.82 ms per step"), (999.4, "us", "999.4 us"),
+        (140, "step", "step 140"), (1, "workers", "1 worker"), (1, "batches", "1 batch"), (2, "links", "2 links"),
+        (1.3, "ratio", "1.3 times"),
+    ):  # fmt: skip
+        assert fact_text(Evidence(fact="a", value=value, unit=unit)) == f"a: {text}"
 
 
 def test_what_stands_between_backquotes_is_code():

@@ -121,13 +121,13 @@ def step_time_chart(timed: pd.DataFrame, outliers: pd.DataFrame) -> AnyChart:
     """Wall time of the job's steps (step, wall_us), log scale; stalled steps coloured by what took the time."""
     if not timed["wall_us"].notna().any():
         return empty_chart("Step time")
-    y = alt.Y("wall_ms:Q", title="step time with callbacks (ms, log scale)", scale=LOG, axis=LOG_AXIS)
+    y = alt.Y("wall_ms:Q", title="step time (ms, log scale)", scale=LOG, axis=LOG_AXIS)
     base = alt.Chart(timed[["step"]].assign(wall_ms=timed["wall_us"] / 1e3))
     line = base.mark_line(strokeWidth=1, color=GREY).encode(x=STEP, y=y)
     if outliers.empty:
-        return line.properties(title=_title("Step time", "no stalled step"))
+        return line.properties(title=_title("Step time", "callbacks included; no stalled step"))
     lost_s = outliers["excess_us"].sum() / 1e6
-    title = _title("Step time", f"stalled steps: {len(outliers)}, {lost_s:,.2f} s lost")
+    title = _title("Step time", f"callbacks included; stalled steps: {len(outliers)}, {lost_s:,.2f} s lost")
     return alt.layer(line, _stalls(outliers, y)).properties(title=title)
 
 

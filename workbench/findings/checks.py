@@ -16,7 +16,7 @@ from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule_tables import of_all_runs, run_tables
 from workbench.findings.shown import fact_text, with_code
 from workbench.run import Run, open_run
-from workbench.tables import TABLES
+from workbench.tables import CHECKPOINT_FILES, TABLES
 
 Word = Literal["the cause", "not the cause", "cannot tell"]
 COLOURS: Mapping[Word, str] = {"the cause": "#b3261e", "not the cause": "#116329", "cannot tell": "#57606a"}
@@ -219,7 +219,7 @@ def _not_found(cause: str, recorded: Recorded) -> Check:
 def _lacks(way: Evidence, recorded: Recorded) -> list[str]:
     """What is missing for one way to judge, each with how to collect it."""
     lacking = [
-        f"{'a column' if '.' in name else 'table'} {name}; collect: {TABLES[name.split('.')[0]].fix}"
+        f"{'column' if '.' in name else 'table'} {name} ({TABLES[name.split('.')[0]].fix})"
         for name in way.columns
         if name not in recorded.columns
     ]
@@ -235,6 +235,7 @@ def _columns(run: Run) -> frozenset[str]:
     """Names in EVIDENCE that the run has values of, and kinds that it has rows of."""
     wanted = {name for ways in EVIDENCE.values() for way in ways for name in way.columns}
     there = {name for name in wanted if "." not in name and run.has(name)}
+    there |= set(run_tables(run, [CHECKPOINT_FILES.name]))
     for table in filter(run.has, {name.split(".")[0] for name in wanted if "." in name}):
         names = [name.split(".")[1] for name in wanted if name.startswith(f"{table}.")]
         counts = run.sql(f"SELECT {', '.join(f'count({n}) AS {n}' for n in names)} FROM {table}").iloc[0]

@@ -10,6 +10,7 @@ from workbench.findings.finding import Evidence, Finding
 COLOURS = {"critical": "#b3261e", "warning": "#9a5b00", "info": "#57606a"}
 CELL = "text-align:left;vertical-align:top;white-space:normal;padding:4px 12px 4px 0;line-height:1.4"
 FACTS_IN_TEXT = 8
+COUNTED = frozenset({"steps", "ranks", "samples", "workers", "links", "layers", "lines", "batches", "times"})
 
 
 def as_text(finding: Finding, number: int) -> str:
@@ -55,13 +56,10 @@ def with_code(text: str) -> str:
 
 
 def fact_text(evidence: Evidence) -> str:
-    """`fact: number unit`; the fact alone where it has no value."""
+    """`fact: number unit`, long times in ms or s; the fact alone where it has no value."""
     if evidence.value is None:
         return evidence.fact
-    unit = evidence.unit or ""
-    if unit.split(" ")[0] == "share" and isinstance(evidence.value, float | int):
-        return f"{evidence.fact}: {100 * evidence.value:.3g}%{unit.removeprefix('share')}"
-    return f"{evidence.fact}: {_number(evidence.value)} {unit}".rstrip()
+    return f"{evidence.fact}: {_quantity(evidence.value, evidence.unit or '')}".rstrip()
 
 
 def _cause(finding: Finding) -> str:
@@ -70,6 +68,27 @@ def _cause(finding: Finding) -> str:
 
 def _items(texts: Iterable[str]) -> str:
     return "".join(f"<li>{html.escape(text)}</li>" for text in texts)
+
+
+def _quantity(value: float | int | str, unit: str) -> str:
+    first, _, rest = unit.partition(" ")
+    if isinstance(value, str):
+        return f"{value} {unit}"
+    if first == "share":
+        return f"{100 * value:.3g}%{unit.removeprefix('share')}"
+    if unit == "step":
+        return f"step {value:.0f}"
+    if unit == "ratio":
+        return f"{_number(value)} times"
+    if first == "us" and abs(value) >= 1000:
+        return f"{_scaled(value)} {rest}"
+    if unit in COUNTED and value == 1:
+        unit = unit.removesuffix("es") if unit == "batches" else unit.removesuffix("s")
+    return f"{_number(value)} {unit}"
+
+
+def _scaled(value_us: float) -> str:
+    return f"{value_us / 1e6:,.4g} s" if abs(value_us) >= 1e6 else f"{value_us / 1e3:,.4g} ms"
 
 
 def _number(value: object) -> str:
