@@ -119,7 +119,8 @@ def test_every_reader_module_is_joined():
 
 
 def test_every_table_is_filled_by_some_kind_of_file():
-    assert set(TABLES) == {name for kind in ALL_KINDS for name in kind.tables}
+    looked_at = {"checkpoint_files"}  # what lies there now, no content of a file
+    assert set(TABLES) - looked_at == {name for kind in ALL_KINDS for name in kind.tables}
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda t: t.name)

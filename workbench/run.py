@@ -161,6 +161,11 @@ class Run:
         )
 
     @property
+    def unknown_files(self) -> list[Path]:
+        """Files that no reader knows."""
+        return self._discovery.unknown
+
+    @property
     def notes(self) -> list[Note]:
         """What could not be used, of the directory and of all files read so far."""
         return self._discovery.notes + self._ingest.notes

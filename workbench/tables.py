@@ -794,6 +794,25 @@ OPERATIONS = Table(
     fix="profile at Level1 (kernel_details.csv, communication.json), or give a StragglerAnalysis trace (Parquet)",
 )
 
+CHECKPOINT_FILES = Table(
+    "checkpoint_files",
+    "One row per checkpoint file that lies there now, with what its structure shows; looked at with each diagnosis.",
+    (
+        Column("file", "string", "file, relative to the run", required=True),
+        Column("checkpoint", "string", "the checkpoint that it is part of: one name for all its files", required=True),
+        Column("series", "string", "checkpoints that differ in their numbers only share it", required=True),
+        Column("shard", "string", "part of the checkpoint, such as rank_3; missing where it is one file"),
+        Column("shards", "Int64", "parts that the file's name tells (00001-of-00005)"),
+        Column("step", "Int64", "training step, where the name or the recorded saves tell it"),
+        Column("size_bytes", "Int64", "size found", required=True),
+        Column("least_bytes", "Int64", "size that a cut file would have at least, as far as its beginning tells"),
+        Column("modified_ns", "Int64", "last change, ns since epoch", required=True),
+        Column("damage", "string", "cut_short or garbled; missing where it is whole"),
+        Column("problem", "string", "what is wrong with it"),
+    ),
+    fix="diagnose the run where its checkpoints lie (checkpoints/, or checkpoint_dir in run.json)",
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
@@ -801,7 +820,7 @@ TABLES: dict[str, Table] = {
         TENSOR_LIFETIMES, DATA_OPS, DATA_QUEUE_SAMPLES, DATA_BATCHES, HOST_OPS, TRAINING_STEPS,
         PARAMETER_GROUPS, EVENTS, EVALS, EVAL_SAMPLES, VARIANT_SAMPLES, GENERATIONS,
         LAYER_STATISTICS, SUSPECT_BATCHES, TELEMETRY, LOG_MESSAGES, DATA_MIX, DATA_SAMPLES, SAMPLE_IDS,
-        SERIES, SETTINGS, OPERATIONS,
+        SERIES, SETTINGS, OPERATIONS, CHECKPOINT_FILES,
     )
 }  # fmt: skip
 

@@ -28,6 +28,21 @@ def test_whole_files_have_no_damage(path):
     assert find_damage(path) is None
 
 
+def test_the_checksum_of_a_large_file_can_be_left_out(tmp_path):
+    content = bytearray(CKPT_CRC.read_bytes())
+    content[60] ^= 1  # inside a parameter: the structure stays whole
+    flipped = _write(tmp_path, bytes(content), CKPT_CRC)
+    assert find_damage(flipped, checksum_bytes=len(content)).kind == "garbled"
+    assert find_damage(flipped, checksum_bytes=len(content) - 1) is None
+
+
+def test_a_cut_file_tells_its_least_size(tmp_path):
+    damage = find_damage(_write(tmp_path, CKPT.read_bytes()[:370], CKPT))
+    assert damage.least_bytes == RECORD_ENDS[-1]
+    damage = find_damage(_write(tmp_path, SAFETENSORS.read_bytes()[:-8], SAFETENSORS))
+    assert damage.least_bytes == SAFETENSORS.stat().st_size
+
+
 def test_every_cut_of_a_ckpt_is_found_except_between_parameters(tmp_path):
     content = CKPT.read_bytes()
     assert RECORD_ENDS[-1] == len(content) == 382

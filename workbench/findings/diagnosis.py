@@ -15,6 +15,7 @@ from workbench.analyses.telemetry import step_times
 from workbench.findings import (
     anomalous_samples,
     catalogue,
+    checkpoint_damage,
     checkpoints,
     cluster,
     data_health,
@@ -51,13 +52,13 @@ from workbench.findings.shown import as_html_row, as_text, html_head
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.overview import missing_html, notes_text
 from workbench.run import Run, open_run
-from workbench.tables import Note
+from workbench.tables import CHECKPOINT_FILES, Note
 
 __all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
 SCHEMA = 1
 COSTS_THE_RUN = frozenset((*PLAYBOOKS["T1"].causes, *PLAYBOOKS["T5"].causes, "memory_leak")) - UNPROVEN
-BESIDE_THE_STEPS = frozenset({"events", "settings"})  # without any other table they prove no health
+BESIDE_THE_STEPS = frozenset({"events", "settings", "checkpoint_files"})  # without any other table they prove no health
 MAIN_COLUMNS = {
     "loss": "loss",
     "learning_rate": "learning rate",
@@ -89,6 +90,7 @@ TOPICS = (  # modules of rules
     anomalous_samples,
     interference,
     checkpoints,
+    checkpoint_damage,
     lr_schedule,
     label_leak,
     log_compiles,
@@ -209,7 +211,8 @@ def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
     steps = tables["training_steps"]["step"] if "training_steps" in tables else None
     looked_at = {} if steps is None else {"steps": [int(steps.min()), int(steps.max())]}
     coverage = run.coverage()
-    return coverage | looked_at | {"tables": [name for name in coverage["tables"] if name in tables]}
+    known = [*coverage["tables"], CHECKPOINT_FILES.name]  # which no run has: it is read for each diagnosis
+    return coverage | looked_at | {"tables": [name for name in known if name in tables]}
 
 
 def _unrecorded(tables: Tables) -> tuple[str, ...]:

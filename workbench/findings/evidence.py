@@ -100,6 +100,7 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "layer_drift": _one("layer_statistics"),
     "checkpoint_stall": _one("training_steps.step_us", "events"),
     "checkpoint_single_writer": _one("training_steps.step_us", "events"),
+    "checkpoint_corrupt": _one("checkpoint_files"),
 }
 
 BY_HAND: Mapping[str, str] = {  # causes that no rule finds yet: how to look for them
@@ -107,5 +108,4 @@ BY_HAND: Mapping[str, str] = {  # causes that no rule finds yet: how to look for
     "(`workbench.widgets.sections.configuration`) and evaluate one checkpoint under both precisions",
     "recompute_overhead": "profile five steps with and without recomputation and compare their operators "
     "(explore/kernels)",
-    "checkpoint_corrupt": "run `workbench report RUN`: a checkpoint that cannot be read is named with its reason",
 }

@@ -11,8 +11,10 @@ from workbench.analyses.trace_steps import MARKS_SQL, TASKS_SQL
 from workbench.analyses.training import until_step
 from workbench.errors import UnknownParameterError
 from workbench.findings.rule import Tables
+from workbench.readers.checkpoint_health import read_checkpoint_files
 from workbench.readers.checkpoints import find_checkpoints
 from workbench.run import Run
+from workbench.tables import CHECKPOINT_FILES
 
 STEPPED = ("training_steps", "events", "log_messages")
 
@@ -26,6 +28,8 @@ def run_tables(
         UnknownParameterError: the run has no step up to `step`, or no such checkpoint.
     """
     tables = {name: _rows(run, name) for name in names if run.has(name)}
+    if CHECKPOINT_FILES.name in names:  # what lies there now: no part of the cache
+        tables[CHECKPOINT_FILES.name] = read_checkpoint_files(run.root, run.unknown_files)
     limit = _checkpoint_step(run, tables, checkpoint) if step is None and checkpoint else step
     if step is not None:
         _must_have_begun(run, step)

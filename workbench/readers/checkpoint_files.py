@@ -41,14 +41,18 @@ class Damage(NamedTuple):
 
     kind: Literal["cut_short", "garbled"]
     problem: str
+    least_bytes: int | None = None  # that a whole file has, as far as its beginning tells
 
 
-def find_damage(path: Path, *, tick: Callable[[], None] = lambda: None) -> Damage | None:
+def find_damage(
+    path: Path, *, tick: Callable[[], None] = lambda: None, checksum_bytes: int | None = None
+) -> Damage | None:
     """What is wrong with the structure of a checkpoint file; None when it is whole.
 
     Args:
         path: the file.
         tick: called after each MiB of a checksum: large files take minutes.
+        checksum_bytes: leave out the checksum of a larger file, so that only its structure is read.
 
     Raises:
         OSError: the file cannot be read.
@@ -62,7 +66,7 @@ def find_damage(path: Path, *, tick: Callable[[], None] = lambda: None) -> Damag
             if path.suffix == ".safetensors":
                 _check_safetensors(data, size)
             else:
-                _check_ckpt(data, size, tick)
+                _check_ckpt(data, size, tick if checksum_bytes is None or size <= checksum_bytes else None)
         except _DamageFound as found:
             return found.damage
     return None
@@ -90,9 +94,9 @@ class _Content:
 
 
 class _DamageFound(Exception):
-    def __init__(self, kind: Literal["cut_short", "garbled"], problem: str) -> None:
+    def __init__(self, kind: Literal["cut_short", "garbled"], problem: str, least_bytes: int | None = None) -> None:
         super().__init__(problem)
-        self.damage = Damage(kind, problem)
+        self.damage = Damage(kind, problem, least_bytes)
 
 
 def _check_safetensors(data: _Content, size: int) -> None:
@@ -100,11 +104,12 @@ def _check_safetensors(data: _Content, size: int) -> None:
     if size >= 8 and not 2 <= header_bytes <= MAX_HEADER_BYTES:
         raise _DamageFound("garbled", f"The header claims {header_bytes:,} bytes: not a safetensors file.")
     if size < 8 + header_bytes or size < 8:
-        raise _DamageFound("cut_short", f"The file ends after {size:,} bytes, inside its header.")
+        raise _DamageFound("cut_short", f"The file ends after {size:,} bytes, inside its header.", 8 + header_bytes)
     end = _check_header(data.read(8, 8 + header_bytes))
     expected = 8 + header_bytes + end
     if size < expected:
-        raise _DamageFound("cut_short", f"The file has {size:,} of the {expected:,} bytes that its header names.")
+        problem = f"The file has {size:,} of the {expected:,} bytes that its header names."
+        raise _DamageFound("cut_short", problem, expected)
     if size > expected:
         raise _DamageFound("garbled", f"{size - expected:,} bytes follow the last tensor.")
 
@@ -135,7 +140,7 @@ class _SafeTensor(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def _check_ckpt(data: _Content, size: int, tick: Callable[[], None]) -> None:
+def _check_ckpt(data: _Content, size: int, tick: Callable[[], None] | None) -> None:
     sizes = _ParameterSizes()
     position, number = 0, 0
     while position < size:
@@ -149,13 +154,13 @@ def _check_ckpt(data: _Content, size: int, tick: Callable[[], None]) -> None:
     sizes.check_last()
 
 
-def _check_trailer(data: _Content, position: int, size: int, records: int, tick: Callable[[], None]) -> None:
+def _check_trailer(data: _Content, position: int, size: int, records: int, tick: Callable[[], None] | None) -> None:
     found = data.read(position, position + len(CRC_MARK))
     if records and CRC_MARK.startswith(found) and size - position < CRC_TRAILER_BYTES:
         raise _DamageFound("cut_short", "The file ends inside its checksum.")
     if records and found == CRC_MARK and size - position == CRC_TRAILER_BYTES:
         stored = int.from_bytes(data.read(position + len(CRC_MARK), size), "big")
-        if stored != _crc32(data, position, tick):
+        if tick is not None and stored != _crc32(data, position, tick):
             raise _DamageFound("garbled", "The content does not match the checksum that was saved with it.")
         return
     if records == 0:
@@ -254,7 +259,8 @@ def _delimited(
 ) -> tuple[int, int]:
     length, begin = _varint(data, position, limit)
     if begin + length > limit:
-        raise _DamageFound(kind, f"The file has {limit - begin:,} of the {length:,} bytes of {what}.")
+        least = begin + length if kind == "cut_short" else None
+        raise _DamageFound(kind, f"The file has {limit - begin:,} of the {length:,} bytes of {what}.", least)
     return begin, begin + length
 
 
