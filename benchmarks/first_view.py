@@ -25,6 +25,7 @@ from playwright.sync_api import Page
 
 from tests.lab import lab_server, watched_page
 from workbench.cache import CACHE_VARIABLE
+from workbench.charts.theme import chart_scripts
 from workbench.files import RunFiles
 
 DEMO = Path(__file__).parents[1] / "data_samples" / "rehearsal_run"
@@ -97,6 +98,7 @@ def _as_never_seen(run: Path) -> Iterator[Path]:
         copy = Path(place) / run.name
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(RunFiles(run).cache.name))
         os.environ[CACHE_VARIABLE] = str(Path(place) / "cache")
+        chart_scripts()  # `workbench open` bundles them before JupyterLab starts
         try:
             yield copy
         finally:

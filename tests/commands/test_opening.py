@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tests.made_run import made_steps, write_run
+from workbench.cli import main
 from workbench.commands.opening import default_run, fill_notebooks, lab_command, work_folder
 from workbench.errors import UnknownContentError
 from workbench.files import share_dir
@@ -59,3 +60,13 @@ def test_lab_is_told_not_to_look_at_the_net(tmp_path):
     config = json.loads((tmp_path / ".jupyter" / "jupyter_lab_config.json").read_text())
     assert first == str(tmp_path / ".jupyter")
     assert config["LabApp"]["news_url"] is None
+
+
+def test_the_scripts_of_charts_are_there_before_lab_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    there = []
+    monkeypatch.setattr("os.execve", lambda *_: there.extend((tmp_path / "cache").glob("charts-*.js")))
+    main(["open", str(write_run(tmp_path / "run", made_steps(5))), "--no-browser"])
+    assert len(there) == 1
+    assert there[0].stat().st_size > 100_000

@@ -67,14 +67,19 @@ def prepare_live_charts() -> None:
     alt.theme.register("workbench", enable=True)(lambda: look(WIDTHS["workbench"]))
     if alt.JupyterChart._is_offline:
         return
-    versions = f"{alt.__version__}-{version('vl-convert-python')}"
-    kept = user_cache() / f"charts-{versions}.js"  # bundling takes a second in each kernel
+    alt.JupyterChart._esm, alt.JupyterChart._is_offline = chart_scripts(), True
+
+
+def chart_scripts() -> str:
+    """The scripts that draw live charts; bundled once per user, which takes a second or two, and kept."""
+    kept = user_cache() / f"charts-{alt.__version__}-{version('vl-convert-python')}.js"
     with contextlib.suppress(OSError):
-        alt.JupyterChart._esm, alt.JupyterChart._is_offline = kept.read_text(encoding="utf-8"), True
-        return
+        return kept.read_text(encoding="utf-8")
     alt.JupyterChart.enable_offline()
+    scripts = str(alt.JupyterChart._esm)
     with contextlib.suppress(OSError):  # a folder that cannot be written to: bundled again the next time
-        write_atomic(kept, alt.JupyterChart._esm.encode())
+        write_atomic(kept, scripts.encode())
+    return scripts
 
 
 def static_bundle(spec: dict[str, Any], **_options: object) -> dict[str, Any]:

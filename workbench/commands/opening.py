@@ -32,6 +32,8 @@ LAB_CONFIG = {
 
 def run_open(arguments: argparse.Namespace) -> int:
     """Copy the notebooks for the run, say where, and become JupyterLab."""
+    from workbench.charts.theme import chart_scripts
+
     run = default_run(Path.cwd()) if arguments.run is None else arguments.run
     folder = work_folder(run)
     notebook = folder / f"{arguments.notebook.removesuffix('.ipynb')}.ipynb"
@@ -42,6 +44,7 @@ def run_open(arguments: argparse.Namespace) -> int:
             f"There is no notebook {arguments.notebook!r}.", fix=f"use one of {', '.join(known)}"
         )
     print(f"Run: {run}\nNotebook: {notebook}\nJupyterLab starts; stop it with Ctrl-C.", flush=True)
+    chart_scripts()  # the first time ever: here, where one waits anyway, and not before the first chart
     command, environment = lab_command(notebook, folder, browser=not arguments.no_browser, port=arguments.port)
     os.execve(command[0], command, environment)
 
