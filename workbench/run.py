@@ -272,9 +272,8 @@ class Run:
         }
 
     def _title(self) -> str:
-        return (
-            f"Run {self.run_id}, {'recorded by the workbench' if self.is_ours else 'files of others'}, at {self.root}"
-        )
+        whose = "recorded by the workbench" if self.is_ours else "files of others"
+        return f"Run {self.run_id}, {whose}, at {os.path.normpath(self.root)}"
 
     def __repr__(self) -> str:
         unknown = len(self._discovery.unknown)
