@@ -37,6 +37,7 @@ from workbench.findings import (
     rank_waits,
     sampling,
     scaling,
+    settings_mismatch,
     step_growth,
     step_time,
     step_trend,
@@ -45,6 +46,7 @@ from workbench.findings import (
 )
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
 from workbench.findings.joining import UNPROVEN, join
+from workbench.findings.judged import Gap, gaps, unrecorded
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
@@ -58,13 +60,8 @@ __all__ = ["Diagnosis", "diagnose", "diagnosis_schema", "ranked", "run_tables"]
 
 SCHEMA = 1
 COSTS_THE_RUN = frozenset((*PLAYBOOKS["T1"].causes, *PLAYBOOKS["T5"].causes, "memory_leak")) - UNPROVEN
+PROFILED = frozenset({"step_time", "kernels"})
 BESIDE_THE_STEPS = frozenset({"events", "settings", "checkpoint_files"})  # without any other table they prove no health
-MAIN_COLUMNS = {
-    "loss": "loss",
-    "learning_rate": "learning rate",
-    "gradient_norm": "gradient norm",
-    "step_us": "step time",
-}  # of `training_steps`, with the words for them
 CAUSE_FIELDS = ("cause", "sub_cause", "playbook", "severity", "confidence", "culprit", "steps", "saves_us_per_step",
                 "saves_interval_us", "title", "fix", "evidence", "rules_out")  # fmt: skip
 
@@ -95,6 +92,7 @@ TOPICS = (  # modules of rules
     label_leak,
     log_compiles,
     version_change,
+    settings_mismatch,
     step_growth,
     rank_waits,
     log_gaps,
@@ -111,7 +109,8 @@ class Diagnosis:
     coverage: Mapping[str, Any]
     causes: tuple[Finding, ...]
     notes: tuple[Note, ...] = ()  # what of the files could not be used
-    unrecorded: tuple[str, ...] = ()  # of `MAIN_COLUMNS`, what the recorded steps do not tell
+    unrecorded: tuple[str, ...] = ()  # what the recorded steps do not tell
+    gaps: tuple[Gap, ...] = ()  # what can therefore not be judged
 
     @property
     def exit_status(self) -> int:
@@ -128,7 +127,9 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """The object that `workbench diagnose --json` prints: plain values, None for what is not a finite number."""
         causes = [{k: f.to_dict()[k] for k in CAUSE_FIELDS} for f in self.causes]
-        plain = _plain({"schema": SCHEMA, "run": self.run, "coverage": dict(self.coverage), "causes": causes})
+        missing = [*(gap.as_missing() for gap in self.gaps), *self.coverage["missing"]]
+        coverage = {**self.coverage, "missing": missing}
+        plain = _plain({"schema": SCHEMA, "run": self.run, "coverage": coverage, "causes": causes})
         assert isinstance(plain, dict)
         return plain
 
@@ -150,7 +151,7 @@ class Diagnosis:
 
 
 def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, checkpoint: str | None = None) -> Diagnosis:
-    """Ranked causes of what is wrong with a run; an empty list of causes means healthy.
+    """Ranked causes of what is wrong with a run; an empty list of causes means healthy, but for the `gaps`.
 
     Args:
         run: an opened run, or a path to open.
@@ -171,7 +172,8 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     given = {True: all_runs, False: last_run}  # tables may be empty in the last run, and so not there
     rules = [rule for rule in RULES if rule.can_run(given[rule.all_runs])]
     found = [f for rule in rules for f in rule.find(given[rule.all_runs])]
-    times = step_times(last_run.get("training_steps"), last_run.get("kernels"))
+    steps = last_run.get("training_steps")
+    times = step_times(steps, last_run.get("kernels"))
     found = with_physical_reasons(found, last_run.get("telemetry"), times)
     looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}
     return Diagnosis(
@@ -179,7 +181,8 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
         coverage=_coverage(opened, looked_at),
         causes=tuple(ranked(join(found))),
         notes=tuple(opened.notes),
-        unrecorded=_unrecorded(looked_at),
+        unrecorded=unrecorded(steps),
+        gaps=gaps(steps, has_profile=not PROFILED.isdisjoint(last_run)),
     )
 
 
@@ -215,15 +218,6 @@ def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
     return coverage | looked_at | {"tables": [name for name in known if name in tables]}
 
 
-def _unrecorded(tables: Tables) -> tuple[str, ...]:
-    steps = tables.get("training_steps")
-    if steps is None:
-        return ()
-    absent = [words for column, words in MAIN_COLUMNS.items() if not steps[column].notna().any()]
-    odd = int((steps["step_us"] <= 0).sum())
-    return (*absent, f"{odd} step times of zero or less") if odd else tuple(absent)
-
-
 def _tables_of(rules: Sequence[Rule]) -> list[str]:
     return sorted({name for rule in rules for name in (*rule.needs, *rule.uses)})
 
@@ -231,16 +225,24 @@ def _tables_of(rules: Sequence[Rule]) -> list[str]:
 def _healthy(diagnosis: Diagnosis) -> str:
     if diagnosis.is_blind:
         return "Nothing could be checked: no file gave rows of a table that tells how the run went."
+    if diagnosis.gaps:
+        return f"Nothing found, but {_gaps(diagnosis)}."
     return "Nothing found: healthy as far as these tables show."
+
+
+def _gaps(diagnosis: Diagnosis) -> str:
+    return "; ".join(gap.sentence for gap in diagnosis.gaps)
 
 
 def _rests_on(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
     steps = "steps {} to {}".format(*coverage["steps"]) if coverage["steps"] else "no training steps"
+    beside = f" Beside that, {_gaps(diagnosis)}." if diagnosis.causes and diagnosis.gaps else ""
     return (
         f"This rests on {steps} of {len(coverage['ranks'])} rank(s) and {len(coverage['tables'])} tables "
         f"({', '.join(coverage['tables']) or 'none'})."
         + (f" Not recorded, so not judged: {', '.join(diagnosis.unrecorded)}." if diagnosis.unrecorded else "")
+        + beside
     )
 
 

@@ -32,8 +32,13 @@ def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
     if broken.empty:
         return []
     first = int(broken.iloc[0])
+    is_begun = bool((job["step"] < first).any())
     before = level_at(job, "loss", first - 1, window=10)
     norm = level_at(job, "gradient_norm", first - 1, window=10)
+    level = (
+        Evidence(fact="loss before", value=before, unit="nats per token", table="training_steps"),
+        Evidence(fact="gradient norm before", value=norm, unit="L2 norm", table="training_steps"),
+    )
     finite = job.loc[job["loss"].notna() & job["loss_finite"].astype(bool), "step"]
     recovered = bool((finite > broken.iloc[-1]).any())
     tokens = job.loc[job["step"].isin(broken), "tokens"]
@@ -47,13 +52,14 @@ def find_loss_not_finite(training_steps: pd.DataFrame) -> list[Finding]:
             confidence="high",
             title=f"The loss is not a number from step {first} on, at {len(broken)} step(s)"
             + (", and came back." if recovered else ", up to the last recorded loss."),
-            fix=f"Go back to a checkpoint before step {first}; look at its batch, gradient norm and loss scale.",
+            fix=f"Go back to a checkpoint before step {first}; look at its batch, gradient norm and loss scale."
+            if is_begun
+            else f"Look at what step {first}, the first recorded one, starts from: parameters, batch and loss scale.",
             source="definition of a finite number",
             steps=_steps(broken),
             evidence=(
                 Evidence(fact="steps without a finite loss", value=len(broken), unit="steps", table="training_steps"),
-                Evidence(fact="loss before", value=before, unit="nats per token", table="training_steps"),
-                Evidence(fact="gradient norm before", value=norm, unit="L2 norm", table="training_steps"),
+                *(level if is_begun else ()),
             ),
         )
     ]

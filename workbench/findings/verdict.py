@@ -12,7 +12,6 @@ from workbench.analyses.evaluation import ALL_SUBSETS, checkpoints_in_order
 from workbench.analyses.summaries import efficiency_summary, quality_summary, stability_summary
 from workbench.findings.data_health import find_bad_samples
 from workbench.findings.diagnosis import Diagnosis, ranked
-from workbench.findings.finding import Finding
 from workbench.findings.shown import CELL
 
 LAYERS = ("quality", "stability", "efficiency")
@@ -72,12 +71,15 @@ def verdict(diagnosis: Diagnosis, tables: Mapping[str, pd.DataFrame], *, checkpo
         "stability": _stability(tables),
         "efficiency": _efficiency(tables),
     }
-    lines = [(layer, *_line(layer, sentences[layer], diagnosis.causes)) for layer in LAYERS]
+    lines = [(layer, *_line(layer, sentences[layer], diagnosis)) for layer in LAYERS]
     return Verdict(pd.DataFrame(lines, columns=["layer", "word", "sentence"]))
 
 
-def _line(layer: str, numbers: str, causes: tuple[Finding, ...]) -> tuple[str, str]:
-    own = [f for f in causes if LAYER_OF_CAUSE.get(f.cause, "efficiency") == layer and f.severity != "info"]
+def _line(layer: str, numbers: str, diagnosis: Diagnosis) -> tuple[str, str]:
+    own = [f for f in diagnosis.causes if LAYER_OF_CAUSE.get(f.cause, "efficiency") == layer and f.severity != "info"]
+    gap = next((gap.sentence for gap in diagnosis.gaps if layer in gap.layers), None)
+    if not own and gap is not None:
+        return "not measured", f"{gap[0].upper()}{gap[1:]}. {numbers}".strip()
     if not own:
         return ("good", numbers) if numbers else ("not measured", "The run has no table that tells.")
     more = f" (and {len(own) - 1} more below)" if len(own) > 1 else ""

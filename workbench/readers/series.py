@@ -189,7 +189,7 @@ _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 def _finite(data: SeriesFile, header: str) -> pd.Series:
     """Whether a written loss is finite; missing where nothing is written or it is no number."""
     words = data.texts[header].str.strip().str.lower()
-    odd = words.isin(("nan", "inf", "-inf", "+inf", "infinity"))
+    odd = words.str.lstrip("+-").isin(("nan", "inf", "infinity"))
     finite = pd.Series(np.isfinite(data.plain_numbers(header).values), dtype="boolean")
     return finite.where(finite | odd, pd.NA)
 
