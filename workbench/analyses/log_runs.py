@@ -96,6 +96,11 @@ def name_of_run(names: Sequence[str], runs: Mapping[int, Sequence[str]]) -> dict
     return {name: fitting[0] for name, fitting in found.items() if len(fitting) == 1}
 
 
+def named_in_order(earlier: Sequence[str], later: Sequence[str]) -> bool:
+    """Whether words of the names tell which files are the earlier run's or the reference: before, old, reference."""
+    return _word(earlier) < _word(later)
+
+
 def _fits(source: str, run: Sequence[str], parts: Mapping[str, pd.DataFrame]) -> bool:
     """Whether a file can belong to a run: it contradicts none of its files, and lies with them if the ranks do not."""
     if any(_contradict(parts[source], parts[other]) for other in run):

@@ -105,6 +105,32 @@ def changed_items(settings: pd.DataFrame | None, sources: Mapping[int, list[str]
     return changed
 
 
+def settings_of_runs(
+    settings: pd.DataFrame | None, sources: Mapping[int, list[str]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings of the earlier and of the later run by name, empty where nothing tells them.
+
+    Args:
+        settings: table `settings`.
+        sources: files of the earlier (0) and the later (1) run.
+    """
+    if settings is None:
+        return {}, {}
+    rows = settings.dropna(subset=["name", "value"])
+    told: list[dict[str, str]] = []
+    for prefix in ("before.", "after."):
+        own = rows[rows["name"].str.startswith(prefix)]
+        told.append(dict(zip(own["name"].str.removeprefix(prefix), own["value"], strict=True)))
+    if all(told):
+        return told[0], told[1]
+    names = [str(s) for s in rows["source"].dropna().unique()]
+    run_of = {**_runs_of_files(names, sources), **{s: r for r, own in sources.items() for s in own}}
+    plain = rows[~rows["name"].str.startswith("log.")]
+    runs = plain["source"].map(run_of)
+    parts = [dict(zip(plain["name"][runs == r], plain["value"][runs == r], strict=True)) for r in (0, 1)]
+    return parts[0], parts[1]
+
+
 def operator_changes(
     kernel_totals: pd.DataFrame | None, files: pd.DataFrame, sources: Mapping[int, list[str]]
 ) -> pd.DataFrame | None:
@@ -182,21 +208,8 @@ def _difference(before: pd.DataFrame, after: pd.DataFrame, column: str) -> float
 def _before_and_after(
     settings: pd.DataFrame | None, sources: Mapping[int, list[str]]
 ) -> tuple[dict[str, str], dict[str, str]] | None:
-    if settings is None:
-        return None
-    rows = settings.dropna(subset=["name", "value"])
-    told: list[dict[str, str]] = []
-    for prefix in ("before.", "after."):
-        own = rows[rows["name"].str.startswith(prefix)]
-        told.append(dict(zip(own["name"].str.removeprefix(prefix), own["value"], strict=True)))
-    if all(told):
-        return told[0], told[1]
-    names = [str(s) for s in rows["source"].dropna().unique()]
-    run_of = {**_runs_of_files(names, sources), **{s: r for r, own in sources.items() for s in own}}
-    plain = rows[~rows["name"].str.startswith("log.")]
-    runs = plain["source"].map(run_of)
-    parts = [dict(zip(plain["name"][runs == r], plain["value"][runs == r], strict=True)) for r in (0, 1)]
-    return (parts[0], parts[1]) if all(parts) else None
+    values = settings_of_runs(settings, sources)
+    return values if all(values) else None
 
 
 def _runs_of_files(names: list[str], sources: Mapping[int, list[str]]) -> dict[str, int]:

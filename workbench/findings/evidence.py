@@ -63,6 +63,7 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "small_ops": _KERNELS,
     "slow_op": _one("kernels", ranks=2),
     "version_regression": _one("training_steps.step_us", jobs=2),
+    "precision_or_optimizer_mismatch": _one("training_steps.loss", jobs=2),
     "evaluation_interference": _one("training_steps.step_us", "events"),
     "out_of_memory": _LOG,
     "stage_imbalance": (
@@ -104,8 +105,6 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
 }
 
 BY_HAND: Mapping[str, str] = {  # causes that no rule finds yet: how to look for them
-    "precision_or_optimizer_mismatch": "compare the settings of this run with those of the reference "
-    "(`workbench.widgets.sections.configuration`) and evaluate one checkpoint under both precisions",
     "recompute_overhead": "profile five steps with and without recomputation and compare their operators "
     "(explore/kernels)",
 }

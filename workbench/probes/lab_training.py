@@ -38,6 +38,8 @@ class LabTraining:
     batch_size: int = 8
     model: ModelConfig = field(default_factory=lambda: ModelConfig(width=32, layers=2, heads=2, context_length=64))
     optimizer: str = "adamw"  # or "momentum"
+    beta2: float = 0.95  # of adamw
+    epsilon: float = 1e-8  # of adamw
     peak_learning_rate: float = 4e-3
     warmup_steps: int = 24
     clip_norm: float | None = 1.0
@@ -73,6 +75,7 @@ def recorded_config(training: LabTraining) -> dict[str, object]:
         },
         "batch_size": training.batch_size,
         "optimizer": training.optimizer,
+        **({"beta2": training.beta2, "epsilon": training.epsilon} if training.optimizer == "adamw" else {}),
         "schedule": "linear",
         "peak_learning_rate": training.peak_learning_rate,
         "warmup_steps": training.warmup_steps,
@@ -143,7 +146,7 @@ def _step(network: nn.Cell, training: LabTraining) -> nn.Cell:
     if training.optimizer == "momentum":
         optimizer: nn.Optimizer = nn.Momentum(network.trainable_params(), rate, 0.9)
     else:
-        optimizer = adamw(network, rate)
+        optimizer = adamw(network, rate, beta2=training.beta2, epsilon=training.epsilon)
     if training.loss_scale is None:
         return RecordedStep(loss, optimizer, clip_norm=training.clip_norm)
     start, window = training.loss_scale

@@ -145,7 +145,15 @@ class WarmupCosine(nn.learning_rate_schedule.LearningRateSchedule):
         )
 
 
-def adamw(network: nn.Cell, learning_rate: object, *, weight_decay: float = 0.1) -> nn.Optimizer:
+def adamw(
+    network: nn.Cell,
+    learning_rate: object,
+    *,
+    weight_decay: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.95,
+    epsilon: float = 1e-8,
+) -> nn.Optimizer:
     """AdamW with decay on matrices only (no norms, biases)."""
     matrices = [p for p in network.trainable_params() if p.ndim > 1]
     vectors = [p for p in network.trainable_params() if p.ndim <= 1]
@@ -154,4 +162,4 @@ def adamw(network: nn.Cell, learning_rate: object, *, weight_decay: float = 0.1)
         {"params": vectors, "weight_decay": 0.0},
         {"order_params": network.trainable_params()},
     ]
-    return nn.AdamWeightDecay(groups, learning_rate=learning_rate, beta1=0.9, beta2=0.95, eps=1e-8)
+    return nn.AdamWeightDecay(groups, learning_rate=learning_rate, beta1=beta1, beta2=beta2, eps=epsilon)
