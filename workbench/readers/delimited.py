@@ -19,7 +19,7 @@ from workbench.readers.csv_body import Body, RowRules, damaged_rows, read_body, 
 from workbench.readers.csv_header import Layout, find_header, sniff_headers
 from workbench.readers.json_file import read_json
 from workbench.readers.kinds import FileContext
-from workbench.readers.text import Buffer, decode_to_utf8, normalise_bytes, read_bytes
+from workbench.readers.text import Buffer, begins_as_utf8, decode_to_utf8, normalise_bytes, read_bytes
 from workbench.tables import Column, Note, Table
 
 __all__ = ["Delimited", "read_delimited", "read_json", "sniff_headers"]
@@ -99,9 +99,10 @@ def read_delimited(
 def _rows(
     data: Buffer, columns: tuple[Column, ...], required: set[str], file: str, trust: str | None, ends: bool
 ) -> tuple[Buffer, Layout, Body, list[Note]]:
-    layout = find_header(data, columns, required, file)
+    begun = decode_to_utf8(data, file) if not begins_as_utf8(data) else (data, [])  # the header may not be, either
+    layout = find_header(begun[0], columns, required, file)
     try:
-        return data, layout, read_body(data, layout, _rules(layout, trust, ends)), []
+        return begun[0], layout, read_body(begun[0], layout, _rules(layout, trust, ends)), begun[1]
     except (pa.ArrowInvalid, UnicodeDecodeError):
         data, notes = decode_to_utf8(data, file)
     layout = find_header(data, columns, required, file)  # a recoded header has another length

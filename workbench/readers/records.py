@@ -14,6 +14,7 @@ import pandas as pd
 
 from workbench.errors import UnreadableFileError
 from workbench.readers.kinds import FileContext
+from workbench.readers.text import in_other_encoding, in_utf8
 from workbench.tables import Column, Note, Reading, Table
 
 Record = dict[str, Any]
@@ -43,25 +44,30 @@ def read_bytes(path: Path) -> bytes:
 def read_json_lines(path: Path, context: FileContext) -> tuple[NumberedRecords, list[Note]]:
     """Read the intact records of a JSON Lines file, in file order.
 
-    A kill can leave the last line torn: it is left out with a note, as is any line that is not a JSON object.
+    UTF-16 is read as well, and so are lines of GBK, with a note. A kill can leave the last line torn: it is left out
+    with a note, as is any line that is not a JSON object.
 
     Raises:
         UnreadableFileError: the file cannot be opened.
     """
     kept = NumberedRecords([], [])
     bad: list[tuple[int, bool]] = []
-    content = read_bytes(path).split(b"\n")
+    content = in_utf8(read_bytes(path)).split(b"\n")
+    other: list[int] = []
     for number, line in enumerate(content, 1):
         text = line.strip(b" \t\r\x00")
         if not text:
             continue
         record = object_of(text)
+        if record is None and (record := object_of(in_other_encoding(text))) is not None:
+            other.append(number)
         if record is None:
             bad.append((number, number == len(content)))
         else:
             kept.records.append(record)
             kept.lines.append(number)
-    return kept, _notes_on_lines(context.name(path), bad, kept_any=bool(kept.records))
+    notes = _notes_on_lines(context.name(path), bad, kept_any=bool(kept.records))
+    return kept, [*([_note_on_encoding(context.name(path), other)] if other else []), *notes]
 
 
 def object_of(text: bytes) -> Record | None:
@@ -116,6 +122,16 @@ def _notes_on_lines(file: str, bad: list[tuple[int, bool]], *, kept_any: bool) -
             )
         )
     return notes
+
+
+def _note_on_encoding(file: str, lines: list[int]) -> Note:
+    return Note(
+        file=file,
+        where=shown_lines(lines),
+        problem=f"{len(lines)} record(s) are not UTF-8; they were read as GBK.",
+        lost="nothing, if they are GBK",
+        fix="save the file as UTF-8",
+    )
 
 
 def shown_lines(numbers: Sequence[int]) -> str:

@@ -139,7 +139,7 @@ def _unpacked(raw: BinaryIO, path: Path) -> BinaryIO:
 
 def _text(raw: BinaryIO, path: Path, encoding: str) -> TextIO:
     # invalid bytes become lone surrogates (U+FFFD in UTF-16), which `problem_of_text` finds line by line
-    errors = "replace" if encoding.lower().startswith("utf-16") else "surrogateescape"
+    errors = "replace" if encoding.lower().startswith(("utf-16", "utf-32")) else "surrogateescape"
     return io.TextIOWrapper(_unpacked(raw, path), encoding=encoding, errors=errors, newline="\n")
 
 

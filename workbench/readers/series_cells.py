@@ -18,7 +18,7 @@ from workbench.readers.csv_header import DELIMITERS, HEADER_WITHIN_LINES
 from workbench.readers.delimited import read_delimited
 from workbench.readers.kinds import HEAD_BYTES, FileContext
 from workbench.readers.log_prefix import time_ns
-from workbench.readers.text import normalise_bytes
+from workbench.readers.text import normalise_bytes, text_of_head
 from workbench.tables import Column, Note
 
 FIX_CELLS = "write numbers as plain decimals, and leave a cell empty where there is none"
@@ -117,7 +117,7 @@ def header_line(head: bytes, least: int = 1) -> tuple[int, str, list[str]] | Non
     None where no line has `least` known headers beside at least one more cell, above a row of as many cells.
     """
     data, _ = normalise_bytes(head, "")
-    lines = bytes(data).decode("utf-8", "replace").split("\n", HEADER_WITHIN_LINES + 1)[: HEADER_WITHIN_LINES + 1]
+    lines = text_of_head(bytes(data)).split("\n", HEADER_WITHIN_LINES + 1)[: HEADER_WITHIN_LINES + 1]
     best: tuple[int, int, str, list[str]] | None = None
     for number, line in enumerate(lines[:HEADER_WITHIN_LINES]):
         for delimiter in DELIMITERS:

@@ -13,6 +13,7 @@ from workbench.readers.kinds import FileContext, FileKind
 from workbench.readers.records import NumberedRecords, object_of, read_json_lines
 from workbench.readers.series import SERIES_TABLES, tables_of
 from workbench.readers.series_cells import SeriesFile
+from workbench.readers.text import in_other_encoding, in_utf8
 from workbench.tables import Reading
 
 LEAST_KNOWN_KEYS = 2  # one may be chance, as in a CSV whose name does not call it a table
@@ -23,10 +24,13 @@ SUFFIXES = frozenset((".jsonl", ".ndjson"))
 
 def sniff_records(path: Path, head: bytes) -> bool:
     """Whether the first lines are flat JSON objects that name a step, time or place and another known column."""
-    if path.suffix.lower() not in SUFFIXES or not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    if path.suffix.lower() not in SUFFIXES:
         return False
-    lines = [line for line in head.split(b"\n")[:-1] or [head] if line.strip()][:HEAD_RECORDS]
-    records = [r for line in lines if (r := object_of(line)) is not None]
+    text = in_utf8(head)
+    if not text.lstrip().startswith(b"{"):
+        return False
+    lines = [line for line in text.split(b"\n")[:-1] or [text] if line.strip()][:HEAD_RECORDS]
+    records = [r for line in lines if (r := object_of(line) or object_of(in_other_encoding(line))) is not None]
     return bool(records) and len(records) == len(lines) and all(_is_row(r) for r in records)
 
 
