@@ -2,11 +2,13 @@
 
 import jsonschema
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.made_run import made_steps, write_run
 from workbench.analyses import instability, step_trend
 from workbench.findings.diagnosis import diagnose, diagnosis_schema, run_tables
+from workbench.findings.judged import NO_LOSS as NO_LOSS_GAP
 from workbench.findings.judged import gaps
 from workbench.findings.verdict import verdict
 from workbench.run import open_run
@@ -87,6 +89,7 @@ def test_with_a_profile_only_the_course_is_too_short():
     (gap,) = gaps(two, has_profile=True)
     assert gap.sentence == "2 recorded steps are too few to judge the course of the training: 30 are needed"
     assert gap.layers == ("stability",)
+    assert gaps(two.assign(loss=np.nan, loss_finite=pd.NA), has_profile=True) == (NO_LOSS_GAP,)
     assert gaps(two.iloc[:0], has_profile=True) == gaps(None, has_profile=True) == ()
 
 

@@ -145,7 +145,8 @@ class Diagnosis:
         rests = "".join(f"<p style='color:#57606a'>{html.escape(line)}</p>" for line in said)
         rests += missing_html(self.coverage["missing"])
         if not self.causes:
-            return f"<p><b style='color:#116329'>{html.escape(_healthy(self))}</b></p>{rests}"
+            colour = "#57606a" if self.gaps or self.is_blind else "#116329"
+            return f"<p><b style='color:{colour}'>{html.escape(_healthy(self))}</b></p>{rests}"
         rows = "".join(as_html_row(f) for f in self.causes)
         return f"<table style='width:100%'>{html_head()}{rows}</table>{rests}"
 

@@ -40,8 +40,9 @@ def gaps(training_steps: pd.DataFrame | None, *, has_profile: bool) -> tuple[Gap
     if training_steps is None or training_steps.empty:
         return ()
     steps = int(training_steps["step"].nunique())
-    found = [_few(steps, has_profile=has_profile)] if steps < STEPS_NEEDED else []
-    return (*found, *([] if _is_recorded(training_steps, "loss") else [NO_LOSS]))
+    if not _is_recorded(training_steps, "loss"):
+        return (NO_LOSS,) if has_profile or steps >= STEPS_NEEDED else (_few(steps, has_profile=False), NO_LOSS)
+    return (_few(steps, has_profile=has_profile),) if steps < STEPS_NEEDED else ()
 
 
 def unrecorded(training_steps: pd.DataFrame | None) -> tuple[str, ...]:
