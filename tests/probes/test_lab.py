@@ -1,6 +1,10 @@
 """The fault lab: what it plans, and that a run of it tells nothing of the fault but what happened."""
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import nbformat
@@ -137,3 +141,27 @@ def test_an_interrupted_command_says_so(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(lab, "run_lab", stop)
     assert main([str(tmp_path / "run"), "--fault", "lr_too_high"]) == 130
     assert capsys.readouterr().err.startswith("Interrupted")
+
+
+def test_without_mindspore_the_lab_says_what_to_install(tmp_path):
+    block = """
+        import sys
+
+        class Blocked:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "mindspore":
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Blocked())
+    """
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(block))
+    repository = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(repository)])}
+    command = [sys.executable, "-m", "workbench.probes.lab", str(tmp_path / "run"), "--fault", "small_ops"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "The fault lab needs MindSpore, which is not installed.",
+        "Fix: pip install 'mindspore-workbench[mindspore]'",
+    ]
+    assert not (tmp_path / "run").exists()

@@ -21,17 +21,23 @@ from workbench.errors import TrainingFailedError, UnknownParameterError, Workben
 from workbench.files import RunFiles, count_lines
 from workbench.processes import run_child
 
+EXIT_PROBLEM = 2
+EXIT_INTERRUPTED = 130
 try:
     import mindspore as ms
+
+    from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
+    from workbench.probes.lab_training import train
 except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] != "mindspore":
+        raise
+    if __name__ == "__main__":  # called as a program: no traceback for what the user can mend
+        print(missing_mindspore("The fault lab"), file=sys.stderr)
+        sys.exit(EXIT_PROBLEM)
     raise missing_mindspore("The fault lab") from missing
-from workbench.probes.lab_faults import FAULTS, HEALTHY, Planned, planned
-from workbench.probes.lab_training import train
 
 __all__ = ["FAULTS", "HEALTHY", "Planned", "lab_directory", "main", "planned", "run_lab"]
 
-EXIT_PROBLEM = 2
-EXIT_INTERRUPTED = 130
 TRAIN_HERE = "--train-here"  # how `run_lab` starts each process of the training
 
 
