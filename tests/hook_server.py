@@ -5,6 +5,7 @@ import http.server
 import json
 import socket
 import threading
+import time
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -44,3 +45,31 @@ def hook_server(port=0, bodies=None):
             yield httpd
         finally:
             httpd.shutdown()
+
+
+class TricklingServer:
+    """Takes one alert and answers with a head that never ends, byte by byte; `sent` bytes were taken by the client."""
+
+    most = 3000  # a client that waits for all of them would be answered
+
+    def __init__(self):
+        self.sent = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}/hook"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        connection, _ = self._listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Wait: ")
+            while self.sent < self.most:
+                connection.sendall(b"a")
+                self.sent += 1
+                time.sleep(0.02)
+            connection.sendall(b"\r\nContent-Length: 0\r\n\r\n")
+
+    def close(self):
+        """Wait until the client has gone."""
+        self._thread.join()
+        self._listener.close()

@@ -6,13 +6,18 @@ tried again later with growing pauses, also by another process after a kill.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import logging
 import os
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +29,7 @@ from workbench.errors import UnknownParameterError
 
 log = logging.getLogger(__name__)
 WEBHOOK_VARIABLE = "WORKBENCH_ALERT_WEBHOOK"
-TIMEOUT_S = 5.0
+TIMEOUT_S = 5.0  # of one attempt, from the look-up of the name to the head of the answer
 MAX_ATTEMPTS = 6
 LONGEST_REASON = 120  # characters of what went wrong
 FIRST_PAUSE_S = 30.0  # doubled after each attempt that failed: 30 s to 8 min
@@ -173,8 +178,25 @@ def _post(address: str, content: dict[str, Any]) -> str:
     request = urllib.request.Request(
         address, data=msgspec.json.encode(content), headers={"Content-Type": "application/json"}, method="POST"
     )
+    line, answer = _Line(), Future[str]()
+    threading.Thread(target=_settle, args=(answer, request, line), daemon=True, name="alert").start()
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S):
+        return answer.result(timeout=TIMEOUT_S)
+    except FutureTimeoutError:
+        line.hang_up()
+        return f"no answer: not within {TIMEOUT_S:g} s"
+
+
+def _settle(answer: Future[str], request: urllib.request.Request, line: _Line) -> None:
+    try:
+        answer.set_result(_answer(request, line))
+    except Exception as error:  # noqa: BLE001  raised again where the answer is waited for
+        answer.set_exception(error)
+
+
+def _answer(request: urllib.request.Request, line: _Line) -> str:
+    try:
+        with urllib.request.build_opener(_NoRedirect, line).open(request, timeout=TIMEOUT_S):
             return "ok"
     except urllib.error.HTTPError as error:
         return f"HTTP {error.code}"
@@ -186,6 +208,26 @@ def _short(reason: str) -> str:
     """One line: a server that does not speak HTTP is quoted in the reason."""
     printable = "".join(c if c.isprintable() else " " for c in reason)
     return " ".join(printable.split())[:LONGEST_REASON]
+
+
+class _Line(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Opens the connection, and can end it: a time limit of a socket begins anew with every byte that trickles in."""
+
+    connection: http.client.HTTPConnection | None = None
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **arguments: Any) -> http.client.HTTPResponse:
+        def kept(*words: Any, **named: Any) -> http.client.HTTPConnection:
+            self.connection = http_class(*words, **named)
+            return self.connection
+
+        return super().do_open(kept, req, **arguments)
+
+    def hang_up(self) -> None:
+        """End the connection, also while another thread reads from it."""
+        connected = self.connection and self.connection.sock
+        if connected:
+            with contextlib.suppress(OSError):  # it ended by itself meanwhile
+                connected.shutdown(socket.SHUT_RDWR)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -9,7 +9,7 @@ import time
 import msgspec
 import pytest
 
-from tests.hook_server import free_port, hook_server
+from tests.hook_server import TricklingServer, free_port, hook_server
 from tests.made_run import made_steps, write_run
 from workbench import alert_delivery
 from workbench.alert_delivery import WEBHOOK_VARIABLE, Alert, AlertRecord, webhook_address
@@ -54,6 +54,17 @@ def test_an_alert_goes_to_log_file_and_webhook_once(reports, server, caplog):
     lines = [json.loads(line) for line in reports.alerts.read_text().splitlines()]
     assert [(r["key"], r["webhook"], r["attempt"]) for r in lines] == [("k", "ok", 1)]
     assert "secret" not in reports.alerts.read_text()
+
+
+def test_a_server_that_trickles_its_answer_is_hung_up_on(reports, monkeypatch, caplog):
+    """Each byte comes well within the limit of a socket: only a limit of the whole attempt ends it."""
+    monkeypatch.setattr(alert_delivery, "TIMEOUT_S", 0.5)
+    server = TricklingServer()
+    (record,) = raise_alerts(reports, [_alert()], webhook=server.address)
+    server.close()
+    assert record.webhook == "no answer: not within 0.5 s"
+    assert server.sent < server.most
+    assert "did not take the alert" in caplog.text
 
 
 def test_without_webhook_log_and_file_are_enough(reports):
