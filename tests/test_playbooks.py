@@ -23,6 +23,7 @@ RULED_OUT = FOUND | {"T5": "subset_regression"}  # the healthy run does not reco
 OTHER_RUNS = [
     ("T1", "lab_runs/resume_restarts_schedule", "resume_state_lost"),
     ("T1", "cases/01-lr-schedule-runs-out", "lr_schedule_error"),
+    ("T1", "optimizer_mismatch", "precision_or_optimizer_mismatch"),
     ("T3", "simulated_devices/memory_leak", "memory_leak"),
     ("T3", "cases/06-oom-card-already-in-use", "device_shared_with_other_process"),
     ("T4", "cases/13-collective-timeout-one-rank-silent", "rank_missing_collective"),

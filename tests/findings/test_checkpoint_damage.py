@@ -77,6 +77,8 @@ def test_a_file_that_is_being_written_is_not_accused(tmp_path):
 def test_a_later_checkpoint_shows_that_writing_is_over(tmp_path):
     put(tmp_path, "checkpoints/m-1_100.ckpt", b"", age_s=60)
     put(tmp_path, "checkpoints/m-1_200.ckpt", CKPT, age_s=30)
+    assert found(tmp_path) == []  # perhaps copied side by side
+    put(tmp_path, "checkpoints/m-1_100.ckpt", b"", age_s=120)
     (one,) = found(tmp_path)
     assert one.title.startswith("Checkpoint checkpoints/m-1_100 (step 100) is damaged: The file is empty;")
     assert one.title.endswith("the last whole one is checkpoints/m-1_200 (step 200).")
@@ -142,6 +144,13 @@ def test_a_damaged_shard_names_its_rank(tmp_path):
     (one,) = found(tmp_path)
     assert one.culprit.rank == 1
     assert "is damaged in 1 of its 2 files" in one.title
+
+
+def test_a_single_file_that_is_diagnosed_has_no_checkpoints(tmp_path):
+    folder = write_logs(tmp_path, {"worker_0.log": log()})
+    put(folder, "checkpoints/m-1_100.ckpt", b"")
+    assert not any(f.cause == "checkpoint_corrupt" for f in wb.diagnose(folder / "worker_0.log").causes)
+    assert read_checkpoint_files(folder / "worker_0.log").empty
 
 
 def log(*lines, steps=30):

@@ -133,8 +133,17 @@ def test_what_another_difference_explains_is_silent(data_samples, tmp_path):
     assert pair(data_samples, tmp_path / "length", **length) == []
     same = {"first_yaml": yaml(), "second_yaml": yaml(eps="0.00000001", optimizer="adamw", out="./b")}
     assert pair(data_samples, tmp_path / "same settings", **same) == []
+    other_network = {"norm": 1.3 * recorded(data_samples, "optimizer_mismatch/epsilon")["norm"]}
+    assert pair(data_samples, tmp_path / "network", **other_network, **told) == []
     seed_2 = recorded(data_samples, "two_seeds/seed_2")
     assert pair(data_samples, tmp_path / "seed", second=seed_2, **told) == []
+
+
+def test_an_untold_setting_asks_for_one_begin(data_samples, tmp_path):
+    apart = 1.002 * recorded(data_samples, "optimizer_mismatch/epsilon")["loss"]  # 0.2 % at the first step
+    (one,) = pair(data_samples, tmp_path / "told", loss=apart, first_yaml=yaml(), second_yaml=yaml(eps="1.e-2"))
+    assert one.confidence == "high"
+    assert pair(data_samples, tmp_path / "not told", loss=apart, second_yaml=yaml(eps="1.e-2")) == []
 
 
 def test_a_better_later_run_is_only_told(data_samples, tmp_path):

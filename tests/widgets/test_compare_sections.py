@@ -44,9 +44,23 @@ def test_a_difference_is_told_from_noise():
     assert "too few" in repr(few)
 
 
+def test_the_setting_behind_the_parting_of_two_recorded_runs():
+    columns = TABLES["training_steps"].column_names
+    steps = made_steps(200).reindex(columns=columns)
+    other = steps.assign(loss=steps["loss"] + 0.002 * (steps["step"] - 100).clip(lower=0))
+    values = [("config.epsilon", "1e-8"), ("config.epsilon", "1e-3")]
+    told = [pd.DataFrame([value], columns=["name", "value"]) for value in values]
+    both = {"A": {"training_steps": steps, "settings": told[0]}, "B": {"training_steps": other, "settings": told[1]}}
+    found = repr(compare.parting(both))
+    assert "The loss of B ends 0.161 nats" in found  # 0.002 * mean of 61 to 100
+    assert "epsilon is 0.001 instead of 1e-08" in found
+    both["B"] = {"training_steps": steps, "settings": told[1]}
+    assert "No setting of precision or optimizer" in repr(compare.parting(both))
+
+
 def test_a_run_without_a_table_is_named():
     both = {"A": {"training_steps": made_steps(20)}, "B": {}}
-    for part in (compare.verdict, compare.loss, compare.operators, compare.settings):
+    for part in (compare.verdict, compare.loss, compare.parting, compare.operators, compare.settings):
         found = part(both)
         assert isinstance(found, Missing)
         assert "B" in found.text

@@ -13,6 +13,7 @@ import pandas as pd
 from workbench.tables import CHECKPOINT_FILES, LOG_MESSAGES
 
 SETTLED_NS = 600 * 10**9  # since the last change: storage that writes a file for longer adds to it more often
+LATER_NS = 60 * 10**9  # how much later another one is: files that are copied side by side take turns
 CHECKPOINTS = (
     "series", "checkpoint", "step", "files", "modified_ns", "damaged", "missing", "is_settled", "file", "shard",
     "size_bytes", "least_bytes", "whole_bytes", "damage", "problem",
@@ -79,7 +80,7 @@ def _checkpoint(series: str, name: str, part: pd.DataFrame, group: pd.DataFrame,
     return {
         "series": series, "checkpoint": name, "step": part["step"].max(), "files": len(part), "modified_ns": written,
         "damaged": len(damaged), "missing": _missing(name, part, group),
-        "is_settled": bool((others > written).any()) or now_ns - written > SETTLED_NS,
+        "is_settled": bool((others > written + LATER_NS).any()) or now_ns - written > SETTLED_NS,
         "file": None if first is None else first["file"],
         "shard": None if first is None else first["shard"],
         "size_bytes": int(part["size_bytes"].sum()) if first is None else int(first["size_bytes"]),

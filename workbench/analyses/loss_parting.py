@@ -12,6 +12,7 @@ from workbench.analyses.training import job_steps
 
 STEPS_LEAST = 40  # common steps: a fifth of fewer has no five blocks to tell its noise by
 START_SHARE = 0.005  # of the first loss: rounding of half precision changes it by 0.1 %, another seed by 1 %
+START_NORM_SHARE = 0.1  # of the first gradient norm: another network with as large a vocabulary begins at one loss
 END_PARTS = 5  # the last fifth of the steps is the end, in five blocks
 LASTING_SHARE = 0.25  # of the steps, from the parting to the end: what closes again is no parting
 ONSET_SHARE = 0.1  # of the gap at the end
@@ -70,7 +71,7 @@ def parting(first: pd.DataFrame, second: pd.DataFrame) -> Parting | None:
     noise = MAD_TO_SIGMA * mad(difference - course)
     onset = _onset(np.sign(gap.value) * course, max(ONSET_SHARE * abs(gap.value), ONSET_SIGMAS * noise / window**0.5))
     parted = bool(gap.low > 0 or gap.high < 0)
-    if not abs(start) <= START_SHARE or onset is None or not parted:
+    if not abs(start) <= START_SHARE or _norms_differ(both) or onset is None or not parted:
         return None
     loss = float(both["loss_a"].iloc[-len(end) :].mean())
     return Parting(
@@ -81,9 +82,15 @@ def parting(first: pd.DataFrame, second: pd.DataFrame) -> Parting | None:
 
 
 def _common(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    jobs = [job_steps(t)[["step", "loss", "learning_rate"]] for t in (first, second)]
+    jobs = [job_steps(t)[["step", "loss", "learning_rate", "gradient_norm"]] for t in (first, second)]
     both = jobs[0].merge(jobs[1], on="step", suffixes=("_a", "_b"))
     return both[np.isfinite(both["loss_a"]) & np.isfinite(both["loss_b"])].reset_index(drop=True)
+
+
+def _norms_differ(both: pd.DataFrame) -> bool:
+    """Whether the gradient norms of the first common step are not alike; False where not both are known."""
+    a, b = both["gradient_norm_a"].iloc[0], both["gradient_norm_b"].iloc[0]
+    return bool(abs(a - b) > START_NORM_SHARE * max(abs(a), abs(b)))
 
 
 def _smooth(values: pd.Series, window: int) -> pd.Series:

@@ -18,10 +18,8 @@ KEEP = (
     "save under a temporary name and rename it when it is whole (MindSpore does so by itself), wait for asynchronous "
     "saves before the job ends, check the free disk space, and keep the last two"
 )
-SOURCE = (
-    "structure of the checkpoint files that lie there; a file is judged 10 minutes after its last change, or when a "
-    "later checkpoint follows"
-)
+WHEN = "10 minutes after its last change, or when another follows a minute later"
+SOURCE = f"structure of the checkpoint files that lie there; a file is judged {WHEN}"
 
 
 def find_checkpoint_corrupt(tables: Tables, *, now_ns: int | None = None) -> list[Finding]:
@@ -64,9 +62,7 @@ def _of_files(all_: pd.DataFrame, broken: pd.DataFrame) -> Finding:
         culprit=Culprit(rank=_rank(newest["shard"])),
         steps=Steps(first=step, last=step),
         evidence=tuple(_file_facts(broken, newest, whole)),
-        rules_out=(
-            RuledOut(cause="being saved", because="the file has not changed for 10 minutes, or a later one follows"),
-        ),
+        rules_out=(RuledOut(cause="being saved", because=f"it is judged {WHEN}"),),
     )
 
 

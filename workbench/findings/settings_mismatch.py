@@ -17,6 +17,7 @@ from workbench.findings.rule import Rule, Tables
 GAP_LEAST = 0.01  # of the loss: what is left of rounding alone in a chaotic training stays below it
 GAP_LEAST_UNSURE = 0.03  # ... where the setting is not known, or not whether the batches were the same: seeds part, too
 GAP_CRITICAL = 0.10
+START_UNSURE = 0.001  # of the first loss, where no setting tells that it is one network: what rounding changes it by
 SAME_ORDER = 0.5  # rank correlation of the scatter: 0.67 to 1 with the same batches, 0.0 with others, in real trainings
 LISTED = 8
 COLLECT = "put the configuration of each run (YAML, or the log that prints its arguments) beside its log"
@@ -70,6 +71,8 @@ def mismatch(first: Side, second: Side, *, is_ordered: bool) -> Finding | None:
     if confidence is None or _is_explained(parted, differ, is_same_order):
         return None
     if abs(parted.gap_share) < (GAP_LEAST if sure else GAP_LEAST_UNSURE):
+        return None
+    if not differ.changed and abs(parted.start_share) > START_UNSURE:
         return None
     better = is_ordered and parted.gap.value < 0
     severity: Severity = warning_or_critical(abs(parted.gap_share), GAP_CRITICAL)

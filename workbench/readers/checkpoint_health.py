@@ -41,11 +41,12 @@ def read_checkpoint_files(root: Path, others: Iterable[Path] = ()) -> pd.DataFra
     another framework), gives no row.
 
     Args:
-        root: the directory that was opened.
+        root: what was opened; a single file has no checkpoints.
         others: files elsewhere in it.
     """
-    found = {path: status for path in _candidates(root, others) if (status := _status(path)) is not None}
-    steps = _known_steps(root)
+    there = _candidates(root, others) if root.is_dir() else []
+    found = {path: status for path in there if (status := _status(path)) is not None}
+    steps = _known_steps(root) if found else {}
     newest = sorted(found, key=lambda p: (-found[p].st_mtime_ns, str(p)))[:FILES_MOST]
     rows = [row for path in sorted(newest) if (row := _row(root, path, found[path], steps)) is not None]
     return CHECKPOINT_FILES.check(pd.DataFrame(rows, columns=list(CHECKPOINT_FILES.column_names)))

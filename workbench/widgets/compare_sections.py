@@ -17,6 +17,7 @@ from workbench.charts.kernels import kernel_changes_chart
 from workbench.charts.run_comparison import courses_chart, parts_chart
 from workbench.charts.tables import STYLES, changes_table
 from workbench.findings.diagnosis import Diagnosis
+from workbench.findings.settings_mismatch import Side, mismatch
 from workbench.tables import TABLES
 from workbench.widgets.sections import Missing, Tables, Text
 
@@ -76,6 +77,26 @@ def loss(both: Mapping[str, Tables]) -> Any:
         return lacking
     rows = courses({name: tables["training_steps"] for name, tables in both.items()}, "loss")
     return courses_chart(rows, "loss", title="Training loss of both runs", unit="loss (nats per token)")
+
+
+def parting(both: Mapping[str, Tables]) -> Any:
+    """Whether the losses begin together and part, and the setting of precision or optimizer behind it."""
+    lacking = _lacking(both, "training_steps")
+    if lacking is not None:
+        return lacking
+    sides = [Side(steps=t["training_steps"], settings=_values(t.get("settings")), name=n) for n, t in both.items()]
+    found = mismatch(sides[0], sides[1], is_ordered=False)
+    if found is None:
+        return Text(
+            "No setting of precision or optimizer makes the losses part: they do not, or something else differs."
+        )
+    unknown = [e.fact for e in found.evidence if e.fact.startswith("not known: ")]
+    return Text(" ".join([found.title, *(f"{fact[0].upper()}{fact[1:]}." for fact in unknown), found.fix]), quiet=False)
+
+
+def _values(settings: pd.DataFrame | None) -> dict[str, str]:
+    told = pd.DataFrame(columns=["name", "value"]) if settings is None else settings.dropna(subset=["name", "value"])
+    return dict(zip(told["name"].astype(str), told["value"].astype(str), strict=True))
 
 
 def causes(first: Diagnosis, second: Diagnosis) -> pd.DataFrame:

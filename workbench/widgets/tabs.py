@@ -173,6 +173,7 @@ TABS: Mapping[str, Tab] = {
             "parts": _compared_steps,
             "operators": _compared(compare.operators),
             "losses": _compared(compare.loss),
+            "parting": _compared(compare.parting),
             "found": _compared_causes,
             "settings": _compared(compare.settings),
         },
