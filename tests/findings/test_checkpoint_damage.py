@@ -204,6 +204,50 @@ def test_a_full_disk_explains_a_save_that_failed(tmp_path):
     )
 
 
+CRC = """\
+[ERROR] ME(3285:139949210626944,MainProcess):2025-05-11-10:30:42.830.000 [mindspore/train/serialization.py:1719] \
+Failed to read the checkpoint file runs/crc-1_2.ckpt. May not have permission to read it, please check the correct of \
+the file.
+Traceback (most recent call last):
+ValueError: For 'load_checkpoint', the crc check is failed, please check whether the ckpt file is damaged.
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+ValueError: Failed to read the checkpoint file runs/crc-1_2.ckpt. May not have permission to read it, please check the \
+correct of the file.
+"""
+SAFETENSORS = """\
+Traceback (most recent call last):
+ValueError: SafeTensorError::MetadataIncompleteBuffer
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+ValueError: Fail to parse the input safetensors: 'runs/cut-1_4.safetensors'. Please check the correctness of the file.
+"""
+FULL = """\
+[CRITICAL] ME(3285:140692024511360,MainProcess):2025-05-11-10:31:14.864.000 [mindspore/train/serialization.py:475] \
+Failed to save the checkpoint file runs/a-1_2.ckpt. Maybe don't have the permission to write files, or the disk space \
+is insufficient and so on.
+Traceback (most recent call last):
+OSError: [Errno 28] No space left on device
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "sub_cause", "file"),
+    [(CRC, "read_failed", "runs/crc-1_2.ckpt"), (SAFETENSORS, "read_failed", "runs/cut-1_4.safetensors"),
+     (FULL, "disk_full", "runs/a-1_2.ckpt")],
+)  # fmt: skip
+def test_what_mindspore_prints_of_real_damage(tmp_path, lines, sub_cause, file):
+    """MindSpore 2.10 on the samples, one byte flipped or eight cut off, and on a disk of 64 KiB; frames left out."""
+    (one,) = diagnosed(tmp_path, lines)
+    assert (one.sub_cause, one.confidence) == (sub_cause, "high")
+    assert one.title.startswith(f"Checkpoint {file} could not be ")
+    assert len([e for e in one.evidence if e.fact.endswith("a checkpoint failed")]) == 1
+
+
 @pytest.mark.parametrize(
     "line",
     [

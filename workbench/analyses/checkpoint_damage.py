@@ -19,8 +19,7 @@ CHECKPOINTS = (
     "size_bytes", "least_bytes", "whole_bytes", "damage", "problem",
 )  # fmt: skip
 NEAR_LINES = 60  # a traceback between a failure and the line that names the file
-_ENDING = r"[^\s'\"]+?\.(?:ckpt|safetensors|pth|pt)"
-_NAMED = re.compile(rf"(?:checkpoint|ckpt|load|sav)\D{{0,40}}?['\" ](?P<file>{_ENDING})\b", re.IGNORECASE)
+_NAMED = re.compile(r"['\" ](?P<file>[^\s'\"]+?\.(?:ckpt|safetensors|pth|pt))\b")
 _NO_SPACE = re.compile(r"No space left on device|Errno 28|Disk quota exceeded|Errno 122")
 
 
@@ -37,6 +36,8 @@ PATTERNS = (
     Pattern("read", True, re.compile(r"Failed to read the checkpoint file (?P<file>\S+)\. The file may be corrupted")),
     Pattern("read", False, re.compile(r"Failed to read the checkpoint file (?P<file>\S+)\. May not have permission")),
     Pattern("read", True, re.compile(r"'load_checkpoint', the crc check (?:is|has) failed")),
+    Pattern("read", True, re.compile(r"Fail to parse the input safetensors: '(?P<file>[^']+)'")),
+    Pattern("read", True, re.compile(r"SafeTensorError::(?:MetadataIncomplete|InvalidHeader|Header|TensorInvalid)\w*")),
     Pattern("read", True, re.compile(r"Error while deserializing header: (?!.*No such file)")),
     Pattern("read", True, re.compile(
         r"PytorchStreamReader failed reading (?:zip archive|file).*(?:central directory|corrupted|invalid header)")),
@@ -142,7 +143,7 @@ def _failure(text: str) -> tuple[str, bool, str | None] | None:
     for pattern in PATTERNS:
         if match := pattern.text.search(text):
             return pattern.what, pattern.is_sure, match.groupdict().get("file")
-    if _NO_SPACE.search(text) and (named := re.search(rf"['\" ](?P<file>{_ENDING})\b", text)):
+    if _NO_SPACE.search(text) and (named := _NAMED.search(text)):
         return "save", True, named["file"]
     return None
 

@@ -13,6 +13,7 @@ from workbench.findings.pricing import GAIN_OF_ITS_OWN
 EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "lr_schedule_error": ("loss_spike", "lr_too_high", "resume_state_lost"),
     "resume_state_lost": ("loss_spike", "lr_too_high"),
+    "precision_or_optimizer_mismatch": ("loss_spike", "lr_too_high"),  # the reference has neither, at the same rate
     "lr_too_high": ("loss_spike", "bad_batch"),
     "no_gradient_clipping": ("loss_spike", "bad_batch"),
     "loss_normalisation": ("loss_spike", "lr_too_high", "no_gradient_clipping"),
