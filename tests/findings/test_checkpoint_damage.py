@@ -91,6 +91,7 @@ def test_a_later_checkpoint_shows_that_writing_is_over(tmp_path):
         ("m-1_4.safetensors", TENSORS[:-8], "bytes that its header names", len(TENSORS)),
         ("m-1_4.safetensors", b"\0" * 200, "begins with zeros", None),
         ("m-1_4.safetensors", TENSORS + b"x", "1 bytes follow the last tensor", None),
+        ("m-1_4.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "was never fetched", None),
         ("checkpoint-4/pytorch_model.bin", b"PK\x03\x04" + b"x" * 500, "no directory at its end", None),
     ],
 )  # fmt: skip
@@ -120,6 +121,9 @@ def test_a_missing_shard_of_a_counted_set(tmp_path):
             put(tmp_path, f"out/checkpoint-{step}/model-0000{n}-of-00003.safetensors", TENSORS, age_s=9000 - step)
     (one,) = found(tmp_path)
     assert (one.sub_cause, one.confidence) == ("shards_missing", "medium")
+    for step in (500, 1000):  # nowhere here: perhaps on another node
+        put(tmp_path, f"there/checkpoint-{step}/model-00001-of-00002.safetensors", TENSORS, age_s=9000 - step)
+    assert found(tmp_path / "there") == []
     assert one.title == (
         "The last checkpoint out/checkpoint-1000 (step 1000) lacks 1 shard(s): 2 of 3; the last whole one is "
         "out/checkpoint-500 (step 500)."

@@ -50,8 +50,9 @@ PATTERNS = (
 def checkpoints(checkpoint_files: pd.DataFrame, *, now_ns: int) -> pd.DataFrame:
     """The checkpoints that lie there, each with all its files.
 
-    Shards are missing where names tell how many there are (00001-of-00005), or where every other checkpoint of the
-    series that is not the oldest has a rank that this one lacks; the oldest may be on its way out.
+    Shards are missing where names tell how many there are (00001-of-00005) and another checkpoint of the series has
+    the one that lacks (else it may lie on another node), or where every other checkpoint of the series that is not the
+    oldest has a rank that this one lacks; the oldest may be on its way out.
 
     Args:
         checkpoint_files: table `checkpoint_files`.
@@ -96,13 +97,13 @@ def _missing(name: str, part: pd.DataFrame, group: pd.DataFrame) -> tuple[str, .
     counted = part[part["shards"].notna()]
     lacking: list[str] = []
     for total, shards in counted.groupby("shards"):
-        there = set(shards["shard"])
-        lacking += [f"{n} of {total}" for n in range(1, int(str(total)) + 1) if str(n) not in there]
+        others = group[(group["checkpoint"] != name) & (group["shards"] == total).fillna(False)]
+        lacking += [f"{n} of {total}" for n in sorted(map(int, set(others["shard"]) - set(shards["shard"])))]
     ranks = group[group["shards"].isna() & group["shard"].notna()]
     written = ranks.groupby("checkpoint")["modified_ns"].max().sort_values(kind="stable")
-    others = [set(ranks.loc[ranks["checkpoint"] == c, "shard"]) for c in written.index[1:] if c != name]
-    if others and name in written.index and name != written.index[0]:
-        lacking += sorted(set.intersection(*others) - set(ranks.loc[ranks["checkpoint"] == name, "shard"]))
+    later = [set(ranks.loc[ranks["checkpoint"] == c, "shard"]) for c in written.index[1:] if c != name]
+    if later and name in written.index and name != written.index[0]:
+        lacking += sorted(set.intersection(*later) - set(ranks.loc[ranks["checkpoint"] == name, "shard"]))
     return tuple(lacking)
 
 

@@ -26,6 +26,7 @@ MINDSPORE = ".ckpt"
 TORCH = (".pt", ".pth", ".bin")
 SUFFIXES = (MINDSPORE, ".safetensors", *TORCH)
 ZIP_MARK = b"PK\x03\x04"
+POINTER_MARK = b"version https://git-lfs"
 HEAD_BYTES = 64
 TEMPORARY = re.compile(r"^\.|tmp|temp|\.part\b|incomplete", re.IGNORECASE)
 _OF_TORCH = re.compile(r"ckpt|checkpoint|iter_\d|global_step|mp_rank|pytorch_model|optim", re.IGNORECASE)
@@ -107,6 +108,8 @@ def _judge(path: Path, size: int) -> tuple[bool, Damage | None]:
         head = f.read(HEAD_BYTES)
     if not any(head):
         return True, Damage("cut_short", "The file begins with zeros: its content was never written.")
+    if head.startswith(POINTER_MARK):
+        return True, Damage("garbled", "A pointer of git-lfs lies in its place: the file itself was never fetched.")
     if head.startswith(ZIP_MARK):  # of torch
         return True, None if zipfile.is_zipfile(path) else Damage(
             "cut_short", "The archive has no directory at its end: its writing was cut off."
