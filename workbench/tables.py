@@ -8,6 +8,7 @@ bytes (`_bytes`), fractions lie in [0, 1] (`_share`). An unreadable or absent ce
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -102,7 +103,12 @@ class Table:
 
     def empty(self) -> pd.DataFrame:
         """The table without rows, with all columns and dtypes."""
-        return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in self.columns})
+        return _without_rows(self.columns).copy()
+
+
+@cache  # making it takes milliseconds, and each of thousands of logs has tables without rows
+def _without_rows(columns: tuple[Column, ...]) -> pd.DataFrame:
+    return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in columns})
 
 
 def _rank_id() -> Column:

@@ -151,3 +151,14 @@ def test_rank_that_is_late_at_each_step():
     found = rank_step_times(steps).set_index("rank_id")
     assert found.excess_us.to_dict() == {0: 0.0, 1: 0.0, 2: 30.0}
     assert found.steps[2] == 4
+
+
+def test_of_ranks_without_outliers_nothing_is_told_but_the_columns_stay():
+    calm = recorded([100.0, 101.0] * 40)
+    stalled = recorded([100.0, 101.0] * 39 + [100.0, 900.0]).assign(rank_id=1)
+    both = step_outliers(pd.concat([calm, stalled]))
+    alone = step_outliers(stalled)
+    assert both[["rank_id", "step"]].to_numpy().tolist() == [[1, 80]]
+    pd.testing.assert_frame_equal(both, alone)
+    assert list(step_outliers(calm)) == list(alone)
+    assert step_outliers(calm).dtypes["excess_us"] == alone.dtypes["excess_us"]

@@ -251,3 +251,16 @@ def test_a_query_of_nvidia_smi_for_memory_alone_names_its_cards(tmp_path):
         (0, "device_memory_total_bytes"): 62432, (3, "device_memory_total_bytes"): 62432,
         (0, "device_memory_used_bytes"): 3410, (3, "device_memory_used_bytes"): 55210,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [5_500, 8_000], ids=["the row is cut", "the header is cut"])
+def test_thousands_of_columns_are_read_though_the_head_of_the_file_ends_before_the_first_row(tmp_path, columns):
+    names = [f"act_{n:05d}" for n in range(columns)]
+    rows = [[step, 2.5, *range(step, step + columns)] for step in (1, 2)]
+    text = "\n".join(",".join(map(str, row)) for row in (["step", "loss", *names], *rows)) + "\n"
+    tables = read(tmp_path, text)
+    assert tables["training_steps"].table["step"].tolist() == [1, 2]
+    long = tables["series"].table
+    assert long["row"].tolist() == [0] * (columns + 2) + [1] * (columns + 2)
+    assert long["column"].tolist() == ["step", "loss", *names] * 2
+    assert long["value"].tolist() == [1, 2.5, *range(1, 1 + columns), 2, 2.5, *range(2, 2 + columns)]

@@ -80,6 +80,8 @@ def step_time_growth(training_steps: pd.DataFrame, *, part: str = "step_us", war
     steps["step_us"] = (stated if stated.notna().any() else between_records_us(steps)) / work_scale(steps)
     compiled = steps["compiled"].fillna(False).astype(bool)
     steady = steps[(steps.groupby("rank_id").cumcount() >= warmup_steps) & ~compiled]
+    if not steady[part].notna().any():
+        return None
     found = []
     for rank_id, of_rank in steady.groupby("rank_id"):
         growth = _growth(of_rank, part, int(str(rank_id)))

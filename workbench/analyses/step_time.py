@@ -16,6 +16,8 @@ OUTLIER_SHARE = 0.5  # ... and at least this share of the typical step, for runs
 BASELINE_STEPS = 51  # steps around a step that say what is typical there
 CAUSES = ("checkpoint", "eval", "compile", "data_wait", "gc", "profile", "callbacks", "unknown")
 EVENT_CAUSES = ("checkpoint", "eval", "gc", "profile")
+EXCESS_PARTS = ("data_wait", "callbacks", "run")
+EXCESS_COLUMNS = ("typical_us", "excess_us", "sigmas", *(f"{part}_excess_us" for part in EXCESS_PARTS))
 
 
 def timed_steps(training_steps: pd.DataFrame, *, warmup_steps: int = WARMUP_STEPS) -> pd.DataFrame:
@@ -108,7 +110,8 @@ def step_outliers(
     columns = ["rank_id", "step", "wall_us", "typical_us", "excess_us", "sigmas", "cause", "cause_us"]
     if not ranks:
         return pd.DataFrame(columns=columns)
-    outliers = pd.concat(ranks, ignore_index=True)
+    slow = [rank for rank in ranks if len(rank)]  # of thousands of ranks, few
+    outliers = pd.concat(slow, ignore_index=True) if slow else ranks[0].assign(**dict.fromkeys(EXCESS_COLUMNS, np.nan))
     return _with_cause(outliers, event_time(outliers, events, EVENT_CAUSES))[columns]
 
 
@@ -245,19 +248,22 @@ def _quantiles(step_us: pd.Series) -> dict[str, float]:
 
 
 def _rank_outliers(rank: pd.DataFrame) -> pd.DataFrame:
-    """Outliers of one rank in step order, with the excess of each part."""
-    steady = rank["wall_us"].where(rank["excluded"] == "")
-    typical = steady.rolling(BASELINE_STEPS, center=True, min_periods=1).median().ffill().bfill()
-    excess = rank["wall_us"] - typical
-    sigma = MAD_TO_SIGMA * mad(excess[rank["excluded"] == ""])
-    candidates = rank["excluded"].isin(["", "compiled"]) & (np.arange(len(rank)) >= WARMUP_STEPS)
+    """Outliers of one rank in step order, with `EXCESS_COLUMNS`; without them where there is none."""
+    excluded, wall = rank["excluded"].to_numpy(), rank["wall_us"].to_numpy("float64")
+    is_steady = excluded == ""
+    steady = pd.Series(np.where(is_steady, wall, np.nan))
+    typical = steady.rolling(BASELINE_STEPS, center=True, min_periods=1).median().ffill().bfill().to_numpy()
+    excess = wall - typical
+    sigma = MAD_TO_SIGMA * mad(excess[is_steady])
+    candidates = (is_steady | (excluded == "compiled")) & (np.arange(len(rank)) >= WARMUP_STEPS)
     found = candidates & (excess > OUTLIER_SIGMAS * sigma) & (excess > OUTLIER_SHARE * typical)
-    parts = {
-        f"{part}_excess_us": rank[f"{part}_us"] - rank[f"{part}_us"].where(rank["excluded"] == "").median()
-        for part in ("data_wait", "callbacks", "run")
-    }
-    sigmas = excess / sigma if sigma > 0 else np.inf
-    return rank.assign(typical_us=typical, excess_us=excess, sigmas=sigmas, **parts)[found]
+    hit = rank[found]
+    if hit.empty:
+        return hit
+    of_steady = rank[is_steady]
+    parts = {f"{part}_excess_us": hit[f"{part}_us"] - of_steady[f"{part}_us"].median() for part in EXCESS_PARTS}
+    sigmas = excess[found] / sigma if sigma > 0 else np.inf
+    return hit.assign(typical_us=typical[found], excess_us=excess[found], sigmas=sigmas, **parts)
 
 
 def _with_cause(outliers: pd.DataFrame, event_us: pd.DataFrame) -> pd.DataFrame:

@@ -168,10 +168,11 @@ def memory_growth(training_steps: pd.DataFrame) -> pd.DataFrame:
     Source: slope and interval: Theil-Sen (Sen, JASA 63, 1968), which single peaks do not bend.
     """
     steps = TRAINING_STEPS.check(training_steps).sort_values(["rank_id", "step"])
+    recorded = [kind for kind in MEMORY_COLUMNS if steps[kind].notna().any()]
     rows = [
         row
         for rank_id, rank in steps.groupby("rank_id")
-        for kind in MEMORY_COLUMNS
+        for kind in recorded
         if (row := _growth(rank[["step", kind]].dropna(), kind, int(str(rank_id)))) is not None
     ]
     columns = ["rank_id", "kind", "steps", "first_bytes", "last_bytes", "peak_bytes", "growth_bytes_per_step",

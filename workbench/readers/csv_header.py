@@ -99,6 +99,7 @@ def _cells(line: str, delimiter: str) -> frozenset[str]:
     return frozenset(map(_key, parse_line(line, delimiter)))
 
 
+@lru_cache(maxsize=1 << 16)  # the same headers are compared line by line, delimiter by delimiter, file by file
 def _key(header: str) -> str:
     return " ".join(header.strip().strip('"').split()).casefold()
 

@@ -160,9 +160,10 @@ def _gaps(training: pd.DataFrame) -> pd.DataFrame:
         # a step that is itself slow, such as the first, shows in its step time; it is no gap
         is_gap = (between > 0) & (excess > GAP_LEAST_US) & (excess > GAP_LEAST_STEPS * expected)
         where = np.flatnonzero(is_gap)
-        parts.append(
-            _gap_rows(int(str(rank)), time[where], excess[where], step[where], elapsed_us[where], between[where])
-        )
+        if len(where):
+            parts.append(
+                _gap_rows(int(str(rank)), time[where], excess[where], step[where], elapsed_us[where], between[where])
+            )
     return pd.concat(parts, ignore_index=True) if parts else EVENTS.empty()
 
 
@@ -197,9 +198,9 @@ def _silences(rows: LogRows, training: pd.DataFrame, rank_id: int) -> pd.DataFra
         later = [
             m.time_ns for m in rows.messages if m.time_ns > last and (rank_id if m.rank_id < 0 else m.rank_id) == rank
         ]
-        usual = df["step_us"].median()
         if not later:
             continue
+        usual = df["step_us"].median()
         silent_us = (min(later) - last) / 1e3
         if silent_us > SILENCE_LEAST_US and not silent_us <= SILENCE_LEAST_STEPS * usual:
             detail = to_json({"elapsed_us": silent_us, "usual_step_us": float(usual)})

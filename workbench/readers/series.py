@@ -259,19 +259,17 @@ def _long(data: SeriesFile) -> pd.DataFrame:
                 fix="name the columns as docs/csv_columns.md says, or cut the file",
             )
         )
-    parts = [
-        pd.DataFrame(
-            {
-                "row": range(rows),
-                "order": i,
-                "column": h,
-                "value": data.plain_numbers(h)[0][:rows],
-                "text": t[:rows],
-            }
-        )
-        for i, (h, t) in enumerate(data.texts.items())
-    ]
-    long = pd.concat(parts, ignore_index=True).sort_values(["row", "order"], kind="stable")
+    headers = list(data.texts)
+    long = pd.DataFrame(
+        {
+            "row": np.tile(np.arange(rows), len(headers)),
+            "column": np.repeat(np.array(headers, dtype=object), rows),
+            "value": np.concatenate([data.plain_numbers(h)[0][:rows] for h in headers]),
+            "text": pd.concat([t[:rows] for t in data.texts.values()], ignore_index=True),
+        }
+    )
+    row_by_row = np.arange(len(long)).reshape(len(headers), rows).T.ravel()
+    long = long.take(row_by_row)
     return long[long["text"].notna()].assign(file=data.file)
 
 

@@ -21,6 +21,7 @@ from workbench.readers.log_prefix import time_ns
 from workbench.readers.text import normalise_bytes, text_of_head
 from workbench.tables import Column, Note
 
+WIDE_HEAD_BYTES = 16 * HEAD_BYTES  # a header of thousands of names
 FIX_CELLS = "write numbers as plain decimals, and leave a cell empty where there is none"
 LATEST_NS = 1e20  # a time without unit has the largest unit with which it is not beyond any calendar
 UNKNOWN_UNIT = 0.0
@@ -104,20 +105,24 @@ class SeriesFile:
         return {1e9: "s", 1e6: "ms", 1e3: "us"}.get(factor, "ns")
 
     def _cells(self, header: str) -> pa.ChunkedArray:
-        texts = self.texts[header].astype(object)
+        texts = self.texts[header]
         if unit := _UNIT.search(header):  # nvidia-smi repeats the unit of `power.draw [W]` in every cell
             suffix = unit[1]
-            texts = texts.map(lambda t: t.removesuffix(suffix).rstrip() if isinstance(t, str) else t)
-        return pa.chunked_array([pa.array(texts.where(texts.notna(), None), pa.string())])
+            texts = texts.astype(object).map(lambda t: t.removesuffix(suffix).rstrip() if isinstance(t, str) else t)
+        cells = pa.array(texts, pa.string(), from_pandas=True)
+        return cells if isinstance(cells, pa.ChunkedArray) else pa.chunked_array([cells])
 
 
 def header_line(head: bytes, least: int = 1) -> tuple[int, str, list[str]] | None:
     """Number of the header line among the first ones, its delimiter and cells: the line with most known headers.
 
-    None where no line has `least` known headers beside at least one more cell, above a row of as many cells.
+    None where no line has `least` known headers beside at least one more cell, above a row of as many cells (of
+    thousands of columns the head of a file may hold only a part of that row).
     """
     data, _ = normalise_bytes(head, "")
-    lines = text_of_head(bytes(data)).split("\n", HEADER_WITHIN_LINES + 1)[: HEADER_WITHIN_LINES + 1]
+    text = text_of_head(bytes(data))
+    lines = text.split("\n", HEADER_WITHIN_LINES + 1)[: HEADER_WITHIN_LINES + 1]
+    is_cut = len(head) >= HEAD_BYTES and text.count("\n") < len(lines)  # within the last of these lines
     best: tuple[int, int, str, list[str]] | None = None
     for number, line in enumerate(lines[:HEADER_WITHIN_LINES]):
         for delimiter in DELIMITERS:
@@ -125,8 +130,9 @@ def header_line(head: bytes, least: int = 1) -> tuple[int, str, list[str]] | Non
             hits = sum(know(c) is not None for c in cells)
             if len(cells) < 2 or hits < least or not all(cells) or (best is not None and hits <= best[0]):
                 continue
-            below = next((text for text in lines[number + 1 :] if text.strip()), "")
-            if not below or len(parse_line(below, delimiter)) == len(cells):
+            below = next((n for n in range(number + 1, len(lines)) if lines[n].strip()), len(lines))
+            is_part = below == len(lines) or (is_cut and below == len(lines) - 1)
+            if is_part or len(parse_line(lines[below], delimiter)) == len(cells):
                 best = (hits, number, delimiter, cells)
     return best[1:] if best else None
 
@@ -144,7 +150,7 @@ def read_cells(path: Path, context: FileContext) -> SeriesFile:
     """
     try:
         with path.open("rb") as f:
-            found = header_line(f.read(HEAD_BYTES), least_known(path))
+            found = header_line(f.read(WIDE_HEAD_BYTES), least_known(path))
     except OSError as error:
         raise UnreadableFileError(f"{context.name(path)} cannot be read: {error}.", fix="check the file") from error
     if found is None:
