@@ -18,6 +18,7 @@ def main() -> int:
     name = arguments.checkpoint.stem
     with (arguments.run / "evaluations.log").open("a") as f:
         f.write(f"{name} {os.getpid()}\n")
+    (arguments.run / "threads.txt").write_text(os.environ.get("OMP_NUM_THREADS", ""))
     if "misfit" in name:
         print("It lacks 1 of the network's 3 parameters.", file=sys.stderr)
         return 3

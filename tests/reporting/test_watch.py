@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_looked_at_again_when_it_changes(tmp_path, quick
 
 def test_without_an_evaluation_task_there_is_a_report_without_quality(tmp_path, quick_notebook):
     run = make_run(tmp_path / "run", ["m-1_2"], ended=True)
-    reports = watch(run, tmp_path / "reports", _options(evaluator=checkpoint_report.EVALUATOR), until_done=True)
+    reports = watch(run, tmp_path / "reports", _options(evaluator="workbench.probes.evaluate"), until_done=True)
     record = reports.record("m-1_2")
     assert (record.status, record.scores, record.evaluation_id) == ("complete", [], None)
     assert (reports.report("m-1_2") / "report.html").exists()

@@ -34,10 +34,24 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="module run as `python -m MODULE RUN --checkpoint FILE [--step N]`; exit status 0: evaluation recorded, "
         "3: checkpoint damaged (default: workbench.probes.evaluate)",
     )
+    parser.add_argument(
+        "--threads",
+        type=_count,
+        metavar="N",
+        help="most threads of an evaluation on CPU, so that a training on the same machine keeps its cores "
+        "(default: half of the cores)",
+    )
     parser.add_argument("--webhook", help="address that alerts are posted to (default: $WORKBENCH_ALERT_WEBHOOK)")
     parser.add_argument(
         "--settle", type=float, default=3.0, help="seconds for which a file must not change to count as written (3)"
     )
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def _add_watch(parser: argparse.ArgumentParser) -> None:
@@ -101,12 +115,14 @@ def run_report(arguments: argparse.Namespace) -> int:
 def _options(arguments: argparse.Namespace, status: _StatusLine) -> WatchOptions:
     from workbench.alert_delivery import webhook_address
     from workbench.analyses.live_rules import metric_rule
-    from workbench.reporting.checkpoint_report import EVALUATOR, default_notebook
+    from workbench.reporting.checkpoint_report import default_notebook
+    from workbench.reporting.evaluator import EVALUATOR
     from workbench.reporting.watch import WatchOptions
 
     return WatchOptions(
         notebook=arguments.notebook or default_notebook(),
         evaluator=arguments.evaluator or EVALUATOR,
+        threads=arguments.threads,
         poll_s=getattr(arguments, "poll", 2.0),
         settle_s=arguments.settle,
         webhook=webhook_address(arguments.webhook),

@@ -30,9 +30,9 @@ from workbench.readers.kinds import FileContext
 from workbench.readers.records import read_json_lines
 from workbench.reporting.archive import ReportRecord, RunReports, Score, TopFinding
 from workbench.reporting.claims import Claim, take_claim
+from workbench.reporting.evaluator import EVALUATOR, evaluator_call
 from workbench.reporting.report import read_findings, run_notebook
 
-EVALUATOR = "workbench.probes.evaluate"
 EXIT_DAMAGED = 3  # of the evaluator: the checkpoint is damaged or does not fit
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 RETRY_FIX = "correct the cause, then call `workbench report RUN --checkpoint {name} --retry`"
@@ -56,6 +56,7 @@ class Reporter:
     reports: RunReports
     notebook: Path = field(default_factory=default_notebook)
     evaluator: str = EVALUATOR
+    threads: int | None = None  # of the evaluator; None: as many as it thinks right
     show: Callable[[str], None] = lambda _text: None  # what is being done, for a progress line
 
     def __post_init__(self) -> None:
@@ -149,9 +150,9 @@ class _Attempt:
         done = self._earlier_evaluation(record)
         if done is None:
             self._show("evaluating")
-            step = [] if record.step is None else ["--step", str(record.step)]
-            command = [sys.executable, "-m", self.reporter.evaluator, str(self.reporter.run.resolve())]
-            outcome = run_child([*command, "--checkpoint", str(self.file), *step], tick=self._tick("evaluating"))
+            by = self.reporter
+            command, variables = evaluator_call(by.evaluator, by.run, self.file, step=record.step, threads=by.threads)
+            outcome = run_child(command, tick=self._tick("evaluating"), environment=variables)
             if outcome.status != 0:
                 self._not_evaluated(record, outcome)
                 return

@@ -18,7 +18,8 @@ from workbench.errors import CheckpointError, WorkbenchError
 from workbench.readers.checkpoints import Checkpoint, choose_checkpoint, find_checkpoints, read_info
 from workbench.reporting.alerts import MetricsWatch, alerts_of_report, delivered_in_training, raise_alerts
 from workbench.reporting.archive import ReportRecord, RunReports, RunState, Waiting, remove_abandoned, reports_of
-from workbench.reporting.checkpoint_report import EVALUATOR, Reporter, default_notebook, held_folder, is_out_of_space
+from workbench.reporting.checkpoint_report import Reporter, default_notebook, held_folder, is_out_of_space
+from workbench.reporting.evaluator import EVALUATOR
 from workbench.reporting.report_index import folder_state, refresh_index
 from workbench.reporting.run_progress import Settling, training_is_over
 
@@ -35,6 +36,7 @@ class WatchOptions:
 
     notebook: Path = field(default_factory=default_notebook)
     evaluator: str = EVALUATOR
+    threads: int | None = None  # of the evaluator; None: as many as it thinks right
     poll_s: float = POLL_S
     settle_s: float = SETTLE_S
     webhook: str | None = None
@@ -121,6 +123,7 @@ class _Watcher:
             reports=self.reports,
             notebook=options.notebook,
             evaluator=options.evaluator,
+            threads=options.threads,
             show=options.show,
         )
         self.index = reports_root / "index.html"
