@@ -253,9 +253,9 @@ def test_a_query_of_nvidia_smi_for_memory_alone_names_its_cards(tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [5_500, 8_000], ids=["the row is cut", "the header is cut"])
-def test_thousands_of_columns_are_read_though_the_head_of_the_file_ends_before_the_first_row(tmp_path, columns):
-    names = [f"act_{n:05d}" for n in range(columns)]
+@pytest.mark.parametrize(("columns", "letters"), [(580, 110), (580, 130)], ids=["the row is cut", "the header is cut"])
+def test_many_columns_are_read_though_the_head_of_the_file_ends_before_the_first_row(tmp_path, columns, letters):
+    names = [f"act_{n:0{letters}d}" for n in range(columns)]
     rows = [[step, 2.5, *range(step, step + columns)] for step in (1, 2)]
     text = "\n".join(",".join(map(str, row)) for row in (["step", "loss", *names], *rows)) + "\n"
     tables = read(tmp_path, text)
