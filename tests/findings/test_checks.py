@@ -4,7 +4,7 @@ from tests.made_run import made_steps, write_run
 from workbench.errors import UnknownParameterError
 from workbench.findings.checks import Examined, Recorded, check, checks, conclude, examine, prove
 from workbench.findings.diagnosis import RULES, Diagnosis
-from workbench.findings.evidence import BY_HAND, EVIDENCE, KINDS
+from workbench.findings.evidence import EVIDENCE, GRAPH_OPERATORS, KINDS
 from workbench.findings.finding import CAUSES, Evidence, Finding, RuledOut
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.tables import TABLES
@@ -40,14 +40,9 @@ def examined(*findings, recorded=EVERYTHING, name="made"):
     return Examined(NamedRun(name), diagnosis(*findings), recorded)
 
 
-def test_every_cause_has_evidence_or_a_way_by_hand():
-    assert set(EVIDENCE) | set(BY_HAND) == set(CAUSES) - {"none"}
-    assert not set(EVIDENCE) & set(BY_HAND)
-
-
-def test_rules_find_every_cause_but_those_looked_for_by_hand():
-    named = {cause for rule in RULES for cause in rule.causes}
-    assert set(CAUSES) - named == set(BY_HAND)
+def test_every_cause_has_evidence_and_a_rule():
+    assert set(EVIDENCE) == set(CAUSES) - {"none"}
+    assert {cause for rule in RULES for cause in rule.causes} == set(CAUSES)
 
 
 def test_kinds_have_words_and_tables():
@@ -104,10 +99,21 @@ def test_with_evidence_and_no_finding_it_is_not_the_cause():
     assert (made.verdict, made.because) == ("not the cause", "No sign of it in kernels of 4 rank(s), steps 5 to 7.")
 
 
-def test_what_no_rule_finds_cannot_be_told():
-    made = check(diagnosis(), EVERYTHING, "recompute_overhead")
-    assert made.verdict == "cannot tell"
-    assert "with and without recomputation" in made.because
+def test_a_sign_without_what_would_prove_it_cannot_be_told():
+    facts = (Evidence(fact="share", value=0.2), Evidence(fact="not known: the limit; set it"))
+    sign = finding("recompute_overhead", severity="info", confidence="medium", evidence=facts)
+    made = check(diagnosis(sign), EVERYTHING, "recompute_overhead")
+    assert (made.verdict, made.because) == ("cannot tell", "recompute_overhead of 7 ms. Not known: the limit; set it.")
+
+
+@pytest.mark.parametrize(
+    ("profile", "graph_mode"), [("recompute_cpu/single_operators", True), ("throttled_rank", False)]
+)
+def test_operators_under_scopes_are_what_recomputation_is_judged_by(data_samples, profile, graph_mode):
+    examined = examine(data_samples / profile)
+    assert (GRAPH_OPERATORS in examined.recorded.columns) == graph_mode
+    made = check(examined.diagnosis, examined.recorded, "recompute_overhead")
+    assert made.verdict == ("not the cause" if graph_mode else "cannot tell")
 
 
 def test_a_cause_that_only_some_rows_tell_of_needs_a_row_of_that_kind():

@@ -89,7 +89,7 @@ def test_less_sure_where_more_changed_or_nothing_tells(tmp_path):
     unknown = causes(tmp_path / "unknown", **logs)[0]
     assert unknown.confidence == "medium"
     assert any(e.fact.startswith("not known: what changed") for e in unknown.evidence)
-    setting = causes(tmp_path / "setting", **logs, env__csv="item,before,after\nrecompute,select,full\n")[0]
+    setting = causes(tmp_path / "setting", **logs, env__csv="item,before,after\njit_level,O1,O0\n")[0]
     assert (setting.confidence, setting.severity, setting.sub_cause) == ("low", "info", "setting_changed")
     losses = {**logs, "a_after__log": log(1300, seed=1, start=9e5, loss=6.0)}
     assert causes(tmp_path / "loss", **losses, env__csv=ITEMS.format("1.0.1", "1.1.0"))[0].confidence == "medium"

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.analyses.recompute import SCOPED_LIKE
 from workbench.errors import UnknownParameterError
 from workbench.findings.diagnosis import Diagnosis, diagnose
-from workbench.findings.evidence import BY_HAND, EVIDENCE, KINDS, Evidence
+from workbench.findings.evidence import EVIDENCE, GRAPH_OPERATORS, KINDS, Evidence
 from workbench.findings.finding import CAUSES, Finding
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule_tables import of_all_runs, run_tables
@@ -107,7 +108,8 @@ def check(diagnosis: Diagnosis, recorded: Recorded, cause: str) -> Check:
 
     Returns:
         "the cause" where a finding of warning or above names it; "not the cause" where it is a symptom of another, too
-        small to matter, or not found although enough was recorded; "cannot tell" with what is lacking, else.
+        small to matter, or not found although enough was recorded; "cannot tell" with what is lacking, else, and where
+        a finding says what it does not know.
 
     Raises:
         UnknownParameterError: there is no such cause.
@@ -119,14 +121,14 @@ def check(diagnosis: Diagnosis, recorded: Recorded, cause: str) -> Check:
     if grave:
         return Check(cause=cause, verdict="the cause", because=_found(grave), finding=grave[0])
     if found:
-        return Check(cause=cause, verdict="not the cause", because=_minor(found[0]), finding=found[0])
+        open_ = _unknown(found[0])
+        word: Word = "cannot tell" if open_ else "not the cause"
+        return Check(cause=cause, verdict=word, because=open_ or _minor(found[0]), finding=found[0])
     ruled = [(f, r.because) for f in diagnosis.causes for r in f.rules_out if r.cause == cause]
     if ruled:
         return Check(
             cause=cause, verdict="not the cause", because=f"{_sentence(ruled[0][1])} (told by {ruled[0][0].cause})"
         )
-    if cause in BY_HAND:
-        return Check(cause=cause, verdict="cannot tell", because=f"No rule finds it yet: {BY_HAND[cause]}.")
     return _not_found(cause, recorded)
 
 
@@ -204,6 +206,13 @@ def _minor(finding: Finding) -> str:
     return f"{finding.title} That is worth knowing, but too little, or too uncertain, to be what is wrong."
 
 
+def _unknown(finding: Finding) -> str:
+    """What a finding does not know of what it sees; "" where it lacks nothing, or another cause explains it."""
+    facts = [e.fact for e in finding.evidence]
+    lacking = [_sentence(fact) for fact in facts if fact.startswith("not known:")]
+    return "" if "explained by" in facts or not lacking else " ".join((finding.title, *lacking))
+
+
 def _not_found(cause: str, recorded: Recorded) -> Check:
     ways = EVIDENCE[cause]
     whole = [way for way in ways if not _lacks(way, recorded)]
@@ -240,7 +249,9 @@ def _columns(run: Run) -> frozenset[str]:
         names = [name.split(".")[1] for name in wanted if name.startswith(f"{table}.")]
         counts = run.sql(f"SELECT {', '.join(f'count({n}) AS {n}' for n in names)} FROM {table}").iloc[0]
         there |= {f"{table}.{n}" for n in names if counts[n] > 0}
-    for table in filter(run.has, sorted({kind.split(":")[0] for kind in KINDS})):
+    if run.has("kernels") and len(run.sql(f"SELECT 1 FROM kernels WHERE name LIKE '{SCOPED_LIKE}' LIMIT 1")):
+        there.add(GRAPH_OPERATORS)
+    for table in filter(run.has, sorted({kind.split(":")[0] for kind in KINDS if kind != GRAPH_OPERATORS})):
         seen = run.sql(f"SELECT DISTINCT kind FROM {table}")["kind"]
         there |= set(KINDS) & {f"{table}:{kind}" for kind in seen}
     return frozenset(there)

@@ -24,11 +24,14 @@ def _one(*columns: str, kinds: tuple[str, ...] = (), ranks: int = 1, jobs: int =
     return (Evidence(columns=columns, kinds=kinds, ranks=ranks, jobs=jobs),)
 
 
+GRAPH_OPERATORS = "kernels:graph operators"  # names such as Default/network-Net/0-Block/MatMul-op0
 KINDS: Mapping[str, str] = {  # `table:kind` -> what it is and where it comes from
     "log_messages:memory_summary": "memory figures of the stages; collect: a dry run (MS_SIMULATION_LEVEL=1), one rank "
     "per stage, beside the logs",
     "events:gc": "pauses of Python's garbage collector; collect: a log that prints them, or call gc.freeze() after the "
     "first step in a short run beside this one and compare",
+    GRAPH_OPERATORS: "operators with their scopes, which tell recomputed ones; collect: a profile in graph mode, or put"
+    " the logs and settings with and without recomputation into one folder",
 }
 
 _LOSS = _one("training_steps.loss")
@@ -62,6 +65,7 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "unfused_allreduce": _one("collectives"),
     "small_ops": _KERNELS,
     "slow_op": _one("kernels", ranks=2),
+    "recompute_overhead": (*_one(kinds=(GRAPH_OPERATORS,)), *_one("training_steps.step_us", "settings", jobs=2)),
     "version_regression": _one("training_steps.step_us", jobs=2),
     "precision_or_optimizer_mismatch": _one("training_steps.loss", jobs=2),
     "evaluation_interference": _one("training_steps.step_us", "events"),
@@ -102,9 +106,4 @@ EVIDENCE: Mapping[str, tuple[Evidence, ...]] = {
     "checkpoint_stall": _one("training_steps.step_us", "events"),
     "checkpoint_single_writer": _one("training_steps.step_us", "events"),
     "checkpoint_corrupt": _one("checkpoint_files"),
-}
-
-BY_HAND: Mapping[str, str] = {  # causes that no rule finds yet: how to look for them
-    "recompute_overhead": "profile five steps with and without recomputation and compare their operators "
-    "(explore/kernels)",
 }

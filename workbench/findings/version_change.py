@@ -8,6 +8,7 @@ import pandas as pd
 
 from workbench.analyses.version_change import Slower, changed_items, operator_changes, slower
 from workbench.findings.finding import Confidence, Evidence, Finding, RuledOut, Severity
+from workbench.findings.recompute_change import find_recompute_change, of_recomputation
 from workbench.findings.rule import Rule, Tables
 
 CHANGE_LEAST = 0.03
@@ -36,6 +37,8 @@ def find_version_regression(tables: Tables) -> list[Finding]:
     items = changed_items(tables.get("settings"), sources)
     if change is None or not change.is_real or change.change_share < CHANGE_LEAST or _other_job(items, sources, tables):
         return []
+    if of_recomputation(items):
+        return find_recompute_change(change, items, tables, sources)
     operators = operator_changes(tables.get("kernel_totals"), tables["sources"], sources)
     return [_finding(change, items, operators)]
 
@@ -181,9 +184,9 @@ def _ruled_out(change: Slower, operators: pd.DataFrame | None) -> tuple[RuledOut
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        causes=("version_regression",),
+        causes=("version_regression", "recompute_overhead"),
         needs=("training_steps",),
-        uses=("settings", "kernel_totals"),
+        uses=("settings", "kernel_totals", "log_messages"),
         all_runs=True,
         find=find_version_regression,
     ),
