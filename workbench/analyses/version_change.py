@@ -9,11 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from workbench.analyses.log_runs import EARLIER_WORDS, LATER_WORDS, name_of_run
+from workbench.analyses.log_runs import EARLIER_WORDS, LATER_WORDS, name_of_run, named_in_order
 
 BLOCKS = 5  # of each run's steps; noise between them is noise between runs of one job
 STEPS_LEAST = 10
 UNITS = {"step": "step_us", "sample": "samples_per_s", "token": "tokens_per_s"}  # time per what -> its column
+OTHER_LOSS = 0.05  # losses of one job at the same steps differ by less, also with another seed or kernel
+FIRST_STEPS = 10  # in which a warm-up has hardly begun
+OTHER_SIZE = frozenset(
+    ("global_batch_size", "batch_size", "batch_per_card", "device_num", "cards", "world_size", "seq_length")
+)
+OTHER_MODEL = frozenset(
+    ("hidden_size", "num_layers", "num_hidden_layers", "num_heads", "num_attention_heads", "intermediate_size",
+     "vocab_size", "model_name", "model_type", "architecture", "architectures", "model_config.type")
+)  # fmt: skip
 SAME_OPERATOR = 0.02  # healthy operators differ by 1 to 2 % from profile to profile
 _VERSION_NAME = re.compile(
     r"version|library|framework|driver|firmware|cann|toolkit|mindspore|mindformers|torch|cuda|nccl|hccl|package|kernel"
@@ -76,6 +85,41 @@ def slower(before: pd.DataFrame, after: pd.DataFrame) -> Slower | None:
         steps=min(len(t) for t in times),
         per=per,
     )
+
+
+def is_other_job(before: pd.DataFrame, after: pd.DataFrame, items: pd.DataFrame | None) -> bool:
+    """Whether two runs are of different jobs: their times then say nothing about a version.
+
+    They are where their size or model differs, and where nothing tells that they are one: neither settings of both, nor
+    words such as before and after in the names, nor losses that are alike.
+
+    Args:
+        before: table `training_steps` of the earlier run.
+        after: of the later one.
+        items: as `changed_items` returns.
+    """
+    if before["rank_id"].nunique() != after["rank_id"].nunique() or _ends(items) & (OTHER_SIZE | OTHER_MODEL):
+        return True
+    told = items is not None or named_in_order(*(t["source"].dropna().unique().tolist() for t in (before, after)))
+    return not told and not _difference(before, after, "loss") <= OTHER_LOSS
+
+
+def is_other_model(before: pd.DataFrame, after: pd.DataFrame, items: pd.DataFrame | None) -> bool:
+    """Whether two jobs, which may differ in devices and batch, train different models.
+
+    Settings say so, or the first loss that both have, within `FIRST_STEPS`: at a random start it is that of the
+    vocabulary, on resuming that of the checkpoint.
+
+    Args:
+        before: table `training_steps` of the earlier run.
+        after: of the later one.
+        items: as `changed_items` returns.
+    """
+    if _ends(items) & OTHER_MODEL:
+        return True
+    early = [t[(t["step"] <= FIRST_STEPS) & (t["loss"] > 0)].groupby("step")["loss"].mean() for t in (before, after)]
+    common = early[0].index.intersection(early[1].index).sort_values()[:1]
+    return bool(((early[1][common] / early[0][common] - 1).abs() > OTHER_LOSS).any())
 
 
 def changed_items(settings: pd.DataFrame | None, sources: Mapping[int, list[str]]) -> pd.DataFrame | None:
@@ -167,6 +211,12 @@ def operator_changes(
         default="faster",
     )  # fmt: skip
     return table.sort_values("delta_us", key=lambda d: -d.abs(), kind="stable", ignore_index=True)
+
+
+def _ends(items: pd.DataFrame | None) -> set[str]:
+    """Last words, and pairs of words, of the names of settings."""
+    names = [] if items is None else [str(n) for n in items["name"]]
+    return {".".join(n.split(".")[-parts:]) for n in names for parts in (1, 2)}
 
 
 def _by_total(kernel_totals: pd.DataFrame) -> dict[tuple[int, int], int] | None:

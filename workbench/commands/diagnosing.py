@@ -41,7 +41,8 @@ def run_diagnose(arguments: argparse.Namespace) -> int:
     found = diagnose(arguments.path, step=arguments.step, checkpoint=arguments.checkpoint)
     print(json.dumps(found.to_dict(), ensure_ascii=False, allow_nan=False) if arguments.json else found)
     if arguments.json:
-        print("\n".join(notes_text(found.notes)), end="\n" if found.notes else "", file=sys.stderr)
+        for line in (*found.jobs, *notes_text(found.notes)):
+            print(line, file=sys.stderr)
     return found.exit_status
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+import pandas as pd
+
 from workbench.analyses.telemetry import step_times
 from workbench.findings import (
     anomalous_samples,
@@ -46,6 +48,7 @@ from workbench.findings import (
     version_change,
 )
 from workbench.findings.finding import CONFIDENCES, SEVERITIES, Finding
+from workbench.findings.jobs import told_jobs
 from workbench.findings.joining import UNPROVEN, join
 from workbench.findings.judged import Gap, gaps, unrecorded
 from workbench.findings.playbooks import PLAYBOOKS
@@ -113,6 +116,7 @@ class Diagnosis:
     notes: tuple[Note, ...] = ()  # what of the files could not be used
     unrecorded: tuple[str, ...] = ()  # what the recorded steps do not tell
     gaps: tuple[Gap, ...] = ()  # what can therefore not be judged
+    jobs: tuple[str, ...] = ()  # which jobs there are, and which is judged, where it is not just one
 
     @property
     def exit_status(self) -> int:
@@ -138,19 +142,19 @@ class Diagnosis:
     def __repr__(self) -> str:
         notes = notes_text(self.notes)
         if not self.causes:
-            return "\n".join([f"{_healthy(self)} {_rests_on(self)}{_missing(self)}", *notes])
+            return "\n".join([*self.jobs, f"{_healthy(self)} {_rests_on(self)}{_missing(self)}", *notes])
         lines = [as_text(finding, n) for n, finding in enumerate(self.causes, 1)]
-        return "\n".join([*lines, f"{_rests_on(self)}{_missing(self)}", *notes])
+        return "\n".join([*self.jobs, *lines, f"{_rests_on(self)}{_missing(self)}", *notes])
 
     def _repr_html_(self) -> str:
-        said = [_rests_on(self), *notes_text(self.notes)]
-        rests = "".join(f"<p style='color:#57606a'>{html.escape(line)}</p>" for line in said)
+        head = _paragraphs(self.jobs)
+        rests = _paragraphs([_rests_on(self), *notes_text(self.notes)])
         rests += missing_html(self.coverage["missing"])
         if not self.causes:
             colour = "#57606a" if self.gaps or self.is_blind else "#116329"
-            return f"<p><b style='color:{colour}'>{html.escape(_healthy(self))}</b></p>{rests}"
+            return f"{head}<p><b style='color:{colour}'>{html.escape(_healthy(self))}</b></p>{rests}"
         rows = "".join(as_html_row(f) for f in self.causes)
-        return f"<table style='width:100%'>{html_head()}{rows}</table>{rests}"
+        return f"{head}<table style='width:100%'>{html_head()}{rows}</table>{rests}"
 
 
 def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, checkpoint: str | None = None) -> Diagnosis:
@@ -181,10 +185,11 @@ def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, chec
     looked_at = {name: taken[name] for name in _tables_of(rules) if name in taken}
     return Diagnosis(
         run=opened.run_id,
-        coverage=_coverage(opened, looked_at),
+        coverage=_coverage(opened, looked_at, steps),
         causes=tuple(ranked(join(found))),
         notes=tuple(opened.notes),
         unrecorded=unrecorded(steps),
+        jobs=told_jobs(all_runs),
         gaps=gaps(steps, has_profile=not PROFILED.isdisjoint(last_run)),
     )
 
@@ -212,10 +217,9 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=key)
 
 
-def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
+def _coverage(run: Run, tables: Tables, steps: pd.DataFrame | None) -> dict[str, Any]:
     """The run's coverage, its steps and tables narrowed to those that rules looked at."""
-    steps = tables["training_steps"]["step"] if "training_steps" in tables else None
-    looked_at = {} if steps is None else {"steps": [int(steps.min()), int(steps.max())]}
+    looked_at = {} if steps is None else {"steps": [int(steps["step"].min()), int(steps["step"].max())]}
     coverage = run.coverage()
     known = [*coverage["tables"], CHECKPOINT_FILES.name]  # which no run has: it is read for each diagnosis
     return coverage | looked_at | {"tables": [name for name in known if name in tables]}
@@ -223,6 +227,10 @@ def _coverage(run: Run, tables: Tables) -> dict[str, Any]:
 
 def _tables_of(rules: Sequence[Rule]) -> list[str]:
     return sorted({name for rule in rules for name in (*rule.needs, *rule.uses)})
+
+
+def _paragraphs(lines: Sequence[str]) -> str:
+    return "".join(f"<p style='color:#57606a'>{html.escape(line)}</p>" for line in lines)
 
 
 def _healthy(diagnosis: Diagnosis) -> str:

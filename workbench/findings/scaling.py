@@ -7,6 +7,7 @@ import pandas as pd
 from workbench.analyses.scaling import PARTS, scaling_efficiency
 from workbench.analyses.scaling_logs import logged_points, logged_runs
 from workbench.analyses.settings import setting
+from workbench.analyses.version_change import changed_items, is_other_model
 from workbench.findings.finding import Confidence, Evidence, Finding
 from workbench.findings.log_network import find_no_rdma_fallback
 from workbench.findings.rule import Rule, Tables
@@ -72,7 +73,7 @@ def find_scaling_causes(tables: Tables) -> list[Finding]:
     messages, settings = tables.get("log_messages"), tables.get("settings")
     runs = points = None
     if "training_steps" in tables:
-        runs = logged_runs(tables["training_steps"], settings, messages, tables.get("series"))
+        runs = logged_runs(_of_one_model(tables["training_steps"], settings), settings, messages, tables.get("series"))
         points = logged_points(runs) if len(runs) > 1 else None
     efficiency = None
     if points is not None and len(points):
@@ -81,6 +82,19 @@ def find_scaling_causes(tables: Tables) -> list[Finding]:
     if points is None or any(f.severity != "info" for f in found):
         return found
     return found + find_poor_scaling(points, runs, settings)
+
+
+def _of_one_model(training_steps: pd.DataFrame, settings: pd.DataFrame | None) -> pd.DataFrame:
+    """Steps of the latest job, and of those that train the same model."""
+    if "run" not in training_steps:
+        return training_steps
+    jobs = [job for _, job in training_steps.groupby("run")]
+    files = [[str(s) for s in job["source"].dropna().unique()] for job in jobs]
+    kept = [
+        not is_other_model(job, jobs[-1], changed_items(settings, {0: own, 1: files[-1]}))
+        for job, own in zip(jobs[:-1], files[:-1], strict=True)
+    ]
+    return pd.concat([*(job for job, keep in zip(jobs[:-1], kept, strict=True) if keep), jobs[-1]])
 
 
 def _of_runs(points: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import re
 
 import pandas as pd
 
-from workbench.analyses.version_change import Slower, changed_items, operator_changes, slower
+from workbench.analyses.version_change import Slower, changed_items, is_other_job, operator_changes, slower
 from workbench.findings.finding import Confidence, Evidence, Finding, RuledOut, Severity
 from workbench.findings.recompute_change import find_recompute_change, of_recomputation
 from workbench.findings.rule import Rule, Tables
@@ -14,7 +14,6 @@ from workbench.findings.rule import Rule, Tables
 CHANGE_LEAST = 0.03
 CHANGE_CRITICAL = 0.20
 SAME_LOSS = 0.02
-SAME_SIZE = ("global_batch_size", "batch_size", "batch_per_card", "device_num", "cards", "world_size", "seq_length")
 LISTED = 8
 _ATTENTION = re.compile(r"attention|flash", re.IGNORECASE)
 SOURCE = "block medians of steady steps, the same settings but one, operator tables; thresholds ours"
@@ -35,7 +34,7 @@ def find_version_regression(tables: Tables) -> list[Finding]:
     change = slower(before, after)
     sources = {0: _names(before), 1: _names(after)}
     items = changed_items(tables.get("settings"), sources)
-    if change is None or not change.is_real or change.change_share < CHANGE_LEAST or _other_job(items, sources, tables):
+    if change is None or not change.is_real or change.change_share < CHANGE_LEAST or is_other_job(before, after, items):
         return []
     if of_recomputation(items):
         return find_recompute_change(change, items, tables, sources)
@@ -45,14 +44,6 @@ def find_version_regression(tables: Tables) -> list[Finding]:
 
 def _names(steps: pd.DataFrame) -> list[str]:
     return [str(s) for s in steps["source"].dropna().unique()]
-
-
-def _other_job(items: pd.DataFrame | None, sources: dict[int, list[str]], tables: Tables) -> bool:
-    """Whether batch, sequence or devices differ: then the step times are no measure of the version."""
-    if items is not None and items["name"].isin(SAME_SIZE).any():
-        return True
-    ranks = tables["training_steps"].groupby("run")["rank_id"].nunique()
-    return bool(ranks.iloc[0] != ranks.iloc[-1])
 
 
 def _finding(change: Slower, items: pd.DataFrame | None, operators: pd.DataFrame | None) -> Finding:
