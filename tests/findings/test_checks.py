@@ -120,7 +120,7 @@ def test_a_cause_that_only_some_rows_tell_of_needs_a_row_of_that_kind():
     steps = {"training_steps.step_us"}
     blind = check(diagnosis(), Recorded(frozenset(steps)), "host_gc_jitter")
     assert blind.verdict == "cannot tell"
-    assert blind.because.startswith("Needs pauses of Python's garbage collector; collect: ")
+    assert blind.because.startswith("Needs pauses of Python's garbage collector (")
     seen = check(diagnosis(), Recorded(frozenset({*steps, "events:gc"})), "host_gc_jitter")
     assert (seen.verdict, seen.because) == (
         "not the cause",

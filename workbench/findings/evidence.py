@@ -26,12 +26,12 @@ def _one(*columns: str, kinds: tuple[str, ...] = (), ranks: int = 1, jobs: int =
 
 GRAPH_OPERATORS = "kernels:graph operators"  # names such as Default/network-Net/0-Block/MatMul-op0
 KINDS: Mapping[str, str] = {  # `table:kind` -> what it is and where it comes from
-    "log_messages:memory_summary": "memory figures of the stages; collect: a dry run (MS_SIMULATION_LEVEL=1), one rank "
-    "per stage, beside the logs",
-    "events:gc": "pauses of Python's garbage collector; collect: a log that prints them, or call gc.freeze() after the "
-    "first step in a short run beside this one and compare",
-    GRAPH_OPERATORS: "operators with their scopes, which tell recomputed ones; collect: a profile in graph mode, or put"
-    " the logs and settings with and without recomputation into one folder",
+    "log_messages:memory_summary": "memory figures of the stages (make a dry run with MS_SIMULATION_LEVEL=1, one rank "
+    "per stage, and put it beside the logs)",
+    "events:gc": "pauses of Python's garbage collector (give a log that prints them, or call gc.freeze() after the "
+    "first step in a short run beside this one and compare)",
+    GRAPH_OPERATORS: "operators with their scopes, which tell recomputed ones (profile in graph mode, or put the "
+    "logs and settings with and without recomputation into one folder)",
 }
 
 _LOSS = _one("training_steps.loss")
