@@ -89,6 +89,18 @@ def test_time_inside_the_training_against_its_budget():
     assert find_evaluation_interference(steps, None, inline_events(0.5, 0.5)) == []
 
 
+def test_a_log_that_prints_every_tenth_step_tells_of_all_of_them():
+    """400 steps of 100 ms are 40 s, of which 40 lines tell 4 s: evaluations of 1.5 s are 3.75 % and not half."""
+    every = made_steps(steps=400).assign(step_us=100e3, callbacks_us=np.nan, compiled=False)
+    printed = every[every["step"] % 10 == 0]
+    share = evaluation_cost(printed, evaluation_windows(None, inline_events(0.75, 0.75)))["cost_share"].iloc[0]
+    told_s = 0.1 * (int(printed["step"].max()) - int(printed["step"].min()) + 1)
+    assert share == pytest.approx(1.5 / (told_s - 1.5))
+    assert find_evaluation_interference(printed, None, inline_events(0.75, 0.75)) == []
+    (finding,) = find_evaluation_interference(printed, None, inline_events(2.0, 2.0))
+    assert finding.saves_us_per_step == pytest.approx(4e6 / (told_s / 0.1))
+
+
 def test_evaluations_behind_the_last_recorded_step_do_not_count():
     """Steps of a run that was cut off, or whose file is torn, with all of its evaluations."""
     windows = evaluation_windows(None, inline_events(1.0, 2.0))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from workbench.analyses.step_records import steps_per_row
 from workbench.analyses.step_time import timed_steps
 from workbench.tables import EVALS, EVENTS
 
@@ -105,12 +106,13 @@ def evaluation_cost(training_steps: pd.DataFrame, windows: pd.DataFrame, *, conf
         no longer than they do. Empty without windows.
     """
     timed = timed_steps(training_steps)
-    slowest = timed.groupby("step")["wall_us"].max()
+    took_us = timed["step_us"] * steps_per_row(timed) + timed["callbacks_us"]
+    training_us = float(took_us.groupby(timed["step"]).max().sum())  # of all steps, not of the printed ones alone
     rows = []
     own = windows[(windows["who"] == OWN) & _until_last_step(windows, timed)]
     own_us = float((own["end_ns"] - own["start_ns"]).sum()) / 1e3
     if len(own):
-        rest_us = float(slowest.sum()) - own_us
+        rest_us = training_us - own_us
         share = own_us / rest_us if rest_us > 0 else float("nan")
         rows.append({"who": OWN, "windows": len(own), "cost_us": own_us, "cost_share": share})
     found = interference(training_steps, windows)
@@ -124,7 +126,7 @@ def evaluation_cost(training_steps: pd.DataFrame, windows: pd.DataFrame, *, conf
             "inside_us": float(np.average(found["inside_us"], weights=found["steps"])),
             "outside_us": float(np.average(found["outside_us"], weights=found["steps"])),
             "slowdown_share": float(np.exp(logs.mean()) - 1), "low": low, "high": high, "cost_us": cost_us,
-            "cost_share": cost_us / max(float(slowest.sum()) - own_us - cost_us, 1.0),
+            "cost_share": cost_us / max(training_us - own_us - cost_us, 1.0),
         })  # fmt: skip
     return pd.DataFrame(rows, columns=COST_COLUMNS)
 

@@ -10,6 +10,24 @@ def measured_us(training_steps: pd.DataFrame) -> pd.Series:
     return training_steps["step_us"].where(training_steps["step_us"] > 0)
 
 
+def steps_per_row(training_steps: pd.DataFrame) -> pd.Series:
+    """Steps that each row stands for: a log that prints every n-th step tells of n steps with each line.
+
+    Args:
+        training_steps: rows with rank_id and step; the result has their index. The first row of a rank counts once.
+    """
+    ordered = training_steps[["rank_id", "step"]].sort_values(["rank_id", "step"])
+    between = ordered.groupby("rank_id")["step"].diff().fillna(1).clip(lower=1)
+    return between.reindex(training_steps.index).astype("float64")
+
+
+def steps_told(training_steps: pd.DataFrame) -> int:
+    """Steps that the rows of a rank stand for, on the rank with the most; 0 for no rows."""
+    if training_steps.empty:
+        return 0
+    return int(steps_per_row(training_steps).groupby(training_steps["rank_id"]).sum().max())
+
+
 def work_scale(training_steps: pd.DataFrame) -> pd.Series:
     """Work of each step over the rank's typical step: tokens of the batch, else its sequence length; 1 where unknown.
 

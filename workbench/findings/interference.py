@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from workbench.analyses.interference import OTHER, OWN, evaluation_cost, evaluation_windows
+from workbench.analyses.step_records import steps_told
 from workbench.findings.finding import Evidence, Finding, RuledOut, Steps
 from workbench.findings.rule import Rule, Tables
 
@@ -30,7 +31,7 @@ def find_evaluation_interference(
     """
     windows = evaluation_windows(evals, events)
     cost = evaluation_cost(training_steps, windows).set_index("who")
-    steps = max(int(training_steps["step"].nunique()), 1)
+    steps = max(steps_told(training_steps), 1)
     found = []
     if OWN in cost.index and cost.loc[OWN, "cost_share"] >= OWN_SHARE_WARNING:
         found.append(_inside(cost.loc[OWN], steps))
