@@ -53,6 +53,17 @@ def torch_oom(tried, total, allocated, free, reserved, device="NPU"):
     )
 
 
+def new_torch_oom(tried_mib, total, own, allocated, reserved, *processes):
+    """The text of torch from 2.1 on; nothing but half a GiB is free."""
+    others = "".join(f"Process {pid} has {size} GiB memory in use. " for pid, size in processes)
+    own = f"Including non-PyTorch memory, this process has {own} GiB memory in use. " if own else ""
+    return (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried_mib} MiB. GPU 2 has a total capacity of "
+        f"{total} GiB of which 512.00 MiB is free. {others}{own}Of the allocated memory {allocated} GiB is allocated "
+        f"by PyTorch, and {reserved - allocated:.2f} GiB is reserved by PyTorch but unallocated."
+    )
+
+
 def messages(folder, *logs):
     parts = [
         read_text(folder, "\n".join(lines) + "\n", f"worker_{rank}.log")["log_messages"].table
@@ -80,6 +91,10 @@ def facts(finding):
         ([COMPILE, torch_oom(2.5, 79.1, 60.4, 1.0, 76.9, "CUDA")], {}, "fragmentation", "high"),
         ([COMPILE, torch_oom(2.5, 79.1, 76.4, 1.0, 76.9, "CUDA")], {}, "out_of_memory", "medium"),
         ([COMPILE, torch_oom(24.0, 79.1, 41.0, 35.0, 41.9, "CUDA")], {}, "single_request_too_large", "high"),
+        ([new_torch_oom(900, 79.1, 2.1, 1.5, 1.6, (4123, 76.4))], {}, "device_shared_with_other_process", "high"),
+        ([new_torch_oom(900, 79.1, 0, 76.2, 76.5, (4123, 78.5))], {}, "out_of_memory", "medium"),  # itself
+        ([step(1), new_torch_oom(900, 79.1, 78.5, 58.3, 58.9)], {}, "out_of_memory", "medium"),  # its links and graphs
+        ([step(1), new_torch_oom(900, 79.1, 78.5, 61.3, 76.5)], {}, "fragmentation", "high"),
         ([COMPILE, pool_line(9, 37), alloc_line("Default/loss/Softmax-op7", 37)], {"max_device_memory": "58GB"},
          "single_request_too_large", "high"),
         ([COMPILE, pool_line(3, 10.5), alloc_line("Default/Cast-op7", 10.5)], {"max_device_memory": "58GB"},

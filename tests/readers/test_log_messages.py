@@ -55,6 +55,21 @@ LINES = {  # text -> (kind, fields)
             "reserved_bytes": 57.55 * GIB,
         },
     ),
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 1 has a total capacity of 79.15 GiB "
+    "of which 101.25 MiB is free. Process 41233 has 75.41 GiB memory in use. Including non-PyTorch memory, this "
+    "process has 2.13 GiB memory in use. Of the allocated memory 1.61 GiB is allocated by PyTorch, and 18.40 MiB is "
+    "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try max_split_size_mb.": (
+        "oom",
+        {
+            "request_bytes": 224 * GIB / 1024,
+            "total_capacity_bytes": 79.15 * GIB,
+            "free_bytes": 101.25 * GIB / 1024,
+            "process_bytes": 2.13 * GIB,
+            "already_allocated_bytes": 1.61 * GIB,
+            "reserved_bytes": 1.61 * GIB + 18.40 * GIB / 1024,
+            "device_id": 1,
+        },
+    ),
     DATA + "It is estimated that the task may collapse due to out of memory!": ("oom_warning", {}),
     DATA + "Memory consumption is more than 90%, which may cause OOM.": ("oom_warning", {"host_used_share": 0.9}),
     "Device pool info: Total allocated mem:49152M, peak used mem:46021M, in used mem:44870M, total idle mem:4282M.": (

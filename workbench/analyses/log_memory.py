@@ -19,7 +19,7 @@ from workbench.tables import LOG_MESSAGES
 FAILURES = ("oom", "device_in_use", "link_memory")
 REPORT_LINES = 60  # a failure is reported over several lines: message, statistic block, stack
 SIZES = ("request_bytes", "free_bytes", "total_bytes", "budget_bytes", "allocated_bytes", "reserved_bytes",
-         "idle_bytes", "used_peak_bytes", "actual_peak_bytes", "graph_dynamic_bytes")  # fmt: skip
+         "process_bytes", "idle_bytes", "used_peak_bytes", "actual_peak_bytes", "graph_dynamic_bytes")  # fmt: skip
 FAILURE = ["rank_id", "file", "line", "time_ns", "kind", "phase", "last_step", "device_id", "kernel", *SIZES]
 PEAKS = ["set", "stage", "rank_id", "used_peak_bytes", "actual_peak_bytes", "budget_bytes", "device_bytes"]
 # name in the line -> column; torch and torch_npu state the card's size as total capacity
@@ -52,8 +52,9 @@ def memory_failures(log_messages: pd.DataFrame, settings: pd.DataFrame | None = 
         One row per (rank_id, file): line, time_ns, kind (oom, device_in_use: too little free at start, link_memory),
         phase (init, load, first_step: compilation and step 1, late: after a printed step; unknown), last_step (printed
         before it), device_id, kernel, request_bytes, free_bytes, total_bytes (of the card), budget_bytes (the limit of
-        the pool), allocated_bytes (in use), reserved_bytes, idle_bytes (free pieces of the pool), used_peak_bytes and
-        actual_peak_bytes (without and with fragments), graph_dynamic_bytes (what a whole graph asked for). Missing
+        the pool), allocated_bytes (in use), reserved_bytes, process_bytes (all that this process holds), idle_bytes
+        (free pieces of the pool), used_peak_bytes and actual_peak_bytes (without and with fragments),
+        graph_dynamic_bytes (what a whole graph asked for). Missing
         where no line tells. Empty in, empty out.
 
     Raises:

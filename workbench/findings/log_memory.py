@@ -77,7 +77,7 @@ def judge(row: pd.Series) -> Judged:
 
 def _held_by_others(row: pd.Series) -> Judged | None:
     if row["kind"] != "device_in_use":
-        others = row["total_bytes"] - row["free_bytes"] - max(row["reserved_bytes"], row["allocated_bytes"])
+        others = row["total_bytes"] - row["free_bytes"] - row[["process_bytes", "reserved_bytes"]].max()
         if not others >= OTHERS_SHARE * row["total_bytes"]:
             return None
         sure = others >= OTHERS_SHARE_HIGH * row["total_bytes"] or row["phase"] in ("init", "load")
@@ -214,6 +214,7 @@ def _size_facts(row: pd.Series) -> list[Evidence]:
         "free_bytes": "free at that time",
         "allocated_bytes": "in use by tensors",
         "reserved_bytes": "held by the pool",
+        "process_bytes": "held by this process",
         "idle_bytes": "free inside the pool, in pieces",
         "budget_bytes": "limit of the pool",
         "total_bytes": "memory of the card",

@@ -67,7 +67,26 @@ def _amounts(match: re.Match[str]) -> Facts:
     words = "total capacity|already allocated|current active|free|reserved"
     found = re.findall(rf"({NUMBER}) ([GMK]iB) ({words})", match.string)
     facts: Facts = {f"{name.replace(' ', '_')}_bytes": float(size) * UNITS[unit] for size, unit, name in found}
-    return {"request_bytes": float(match["size"]) * UNITS[match["unit"]], **facts}
+    return {"request_bytes": float(match["size"]) * UNITS[match["unit"]], **facts, **_sentences(match.string)}
+
+
+def _sentences(text: str) -> Facts:
+    """Sizes as torch words them from 2.1 on (c10/cuda/CUDACachingAllocator.cpp); the pool is what it has given out."""
+    size = rf"({NUMBER}) (bytes|[GMK]iB)"
+    forms = {
+        "total_capacity_bytes": rf"total capaci?ty of {size}",
+        "free_bytes": rf"of which {size} is free",
+        "process_bytes": rf"this process has {size} memory in use",
+        "already_allocated_bytes": rf"Of the allocated memory {size} is allocated by",
+        "unallocated_bytes": rf"{size} is reserved by \w+ but unallocated",
+    }
+    found = {name: match for name, form in forms.items() if (match := re.search(form, text))}
+    facts: dict[str, float] = {name: float(m[1]) * UNITS.get(m[2], 1.0) for name, m in found.items()}
+    if "unallocated_bytes" in facts and "already_allocated_bytes" in facts:
+        facts["reserved_bytes"] = facts["already_allocated_bytes"] + facts["unallocated_bytes"]
+    facts.pop("unallocated_bytes", None)
+    device = re.search(r"\. GPU (\d+) has a total", text)
+    return {**facts, **({"device_id": whole(device[1])} if device else {})}
 
 
 def _pool(match: re.Match[str]) -> Facts:
