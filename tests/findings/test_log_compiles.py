@@ -77,6 +77,31 @@ def test_warnings_at_the_default_level(tmp_path):
     assert fact(found, "compiled again per 100 steps") == 100.0
 
 
+def warned_job(folder, warned, slow, *, steps=60):
+    """A training of 0.5 s steps: a warning in front of the steps `warned`, and 20 s for the steps `slow`."""
+    line = 'The function "g" at the file "train.py", line 16 has been compiled again. Try to reuse the function object'
+    text, rows = "", ""
+    for step in range(1, steps + 1):
+        text += warning(10.0 * step, line, module="CORE") if step in warned else ""
+        text += f"epoch: 1 step: {step}, loss is {3 - step / 100:.4f}\n"
+        rows += f"{step},{20.0 if step in slow else 0.5}\n"
+    return wb.diagnose(write_logs(folder, {"worker_0.log": text, "times.csv": "step,step_time_s\n" + rows})).causes
+
+
+def test_slow_steps_behind_warnings_are_compilations_and_no_stalls_of_their_own(tmp_path):
+    again = (9, 17, 30, 44, 51)
+    first, *others = warned_job(tmp_path / "same", again, (1, *again))
+    assert (first.cause, first.confidence, first.steps.list) == ("recompile", "high", again)
+    assert first.severity == "critical"  # 5 x 19.5 s of 150 s
+    assert fact(first, "slow steps right behind") == 5
+    assert first.saves_us_per_step == pytest.approx(5 * 19.5e6 / 60)
+    assert all(f.severity == "info" for f in others)
+    elsewhere = warned_job(tmp_path / "others", again, (12, 25, 33, 40, 58))
+    stalls = next(f for f in elsewhere if f.cause == "stall_steps")
+    assert stalls.severity != "info"
+    assert next(f for f in elsewhere if f.cause == "recompile").confidence == "medium"
+
+
 def causes(folder, **files):
     return {f.cause for f in wb.diagnose(write_logs(folder, files)).causes}
 

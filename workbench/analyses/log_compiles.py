@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from workbench.analyses.step_records import steps_per_row
+
 SLOW_TIMES = 3.0  # the typical step
 STEPS_LEAST = 8
 _IDS = re.compile(r"\d{10,}")  # creation times and object ids in a phase
@@ -33,6 +35,22 @@ class NewShapes:
     slow_later: int
     typical_us: float
     slow_us: float
+    lost_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarnedSteps:
+    """Steps behind a warning that a function is compiled again, against the slow steps of that rank.
+
+    Attributes:
+        steps: slow steps right behind a warning.
+        slow_others: slow steps without one, the first step apart.
+        typical_us: median step; lost_us: what `steps` took beyond it.
+    """
+
+    steps: tuple[int, ...]
+    slow_others: int
+    typical_us: float
     lost_us: float
 
 
@@ -85,12 +103,38 @@ def new_shapes(training_steps: pd.DataFrame) -> NewShapes | None:
     )
 
 
+def warned_steps(training_steps: pd.DataFrame, warnings: pd.DataFrame) -> WarnedSteps | None:
+    """Whether slow steps are those right behind a warning, on the rank with the most warnings; None where unknown.
+
+    Args:
+        training_steps: table `training_steps`.
+        warnings: rows of `log_messages`, whose step is the one printed before the line.
+    """
+    said = warnings.dropna(subset=["rank_id", "step"])
+    if said.empty:
+        return None
+    of_rank = said[said["rank_id"] == said["rank_id"].mode().iloc[0]]
+    steps = training_steps[training_steps["rank_id"] == of_rank["rank_id"].iloc[0]].dropna(subset=["step_us"])
+    steps = steps.sort_values("step", ignore_index=True)
+    if len(steps) < STEPS_LEAST:
+        return None
+    typical_us = float(steps["step_us"].median())
+    slow = (steps["step_us"] > SLOW_TIMES * typical_us) & (steps.index > 0)
+    behind = steps["step"].searchsorted(of_rank["step"].astype("int64"), side="right")
+    warned = slow & steps.index.isin(behind)
+    return WarnedSteps(
+        steps=tuple(int(s) for s in steps.loc[warned, "step"]),
+        slow_others=int((slow & ~warned).sum()),
+        typical_us=typical_us,
+        lost_us=float((steps["step_us"] - typical_us)[warned].sum()),
+    )
+
+
 def wall_us(training_steps: pd.DataFrame | None, events: pd.DataFrame | None) -> float:
     """Wall time that a log covers: of its step times, else between its first and last time; NaN where neither tells."""
     if training_steps is not None and training_steps["step_us"].notna().any():
-        every = training_steps.dropna(subset=["step_us"]).sort_values(["rank_id", "step"])
-        between = every.groupby("rank_id")["step"].diff().fillna(1).clip(lower=1)  # steps between two printed lines
-        return float((every["step_us"] * between).groupby(every["rank_id"]).sum().max())
+        every = training_steps.dropna(subset=["step_us"])
+        return float((every["step_us"] * steps_per_row(every)).groupby(every["rank_id"]).sum().max())
     times: list[float] = []
     if training_steps is not None:
         times += [float(t) for t in training_steps["time_ns"].dropna()]

@@ -6,7 +6,15 @@ import math
 
 import pandas as pd
 
-from workbench.analyses.log_compiles import NewShapes, compiled_functions, new_shapes, wall_us
+from workbench.analyses.log_compiles import (
+    NewShapes,
+    WarnedSteps,
+    compiled_functions,
+    new_shapes,
+    wall_us,
+    warned_steps,
+)
+from workbench.analyses.step_records import steps_told
 from workbench.findings.finding import Culprit, Evidence, Finding, RuledOut, Severity, Steps
 from workbench.findings.rule import Rule
 
@@ -33,8 +41,8 @@ def find_recompile_in_logs(
 ) -> list[Finding]:
     """One finding if one function is compiled more than once in a training.
 
-    Proof, the best first: compile lines of one phase; slow steps that are the first of their sequence length; warnings
-    that a function is compiled again.
+    Proof, the best first: compile lines of one phase; slow steps that are the first of their sequence length; slow
+    steps right behind a warning that a function is compiled again; those warnings alone.
 
     Args:
         training_steps: table `training_steps`, one row per rank and step, or None.
@@ -46,12 +54,12 @@ def find_recompile_in_logs(
     shapes = None if training_steps is None else new_shapes(training_steps)
     of_shapes = shapes if shapes is not None and _fit(shapes) else None
     wall = wall_us(training_steps, events)
-    steps = 0 if training_steps is None else int(training_steps.groupby("rank_id").size().max())
+    steps = 0 if training_steps is None else steps_told(training_steps)
     if len(again):
         return [_compiled(again.iloc[0], of_shapes, wall, steps)]
     if of_shapes is not None:
         return [_shapes_only(of_shapes, wall, steps)]
-    return _warnings_only(log_messages, steps)
+    return _warnings_only(log_messages, training_steps, steps, wall)
 
 
 def _fit(shapes: NewShapes) -> bool:
@@ -122,7 +130,9 @@ def _shapes_only(shapes: NewShapes, wall: float, steps: int) -> Finding:
     )
 
 
-def _warnings_only(log_messages: pd.DataFrame | None, steps: int) -> list[Finding]:
+def _warnings_only(
+    log_messages: pd.DataFrame | None, training_steps: pd.DataFrame | None, steps: int, wall: float
+) -> list[Finding]:
     if log_messages is None:
         return []
     said = log_messages[
@@ -131,6 +141,9 @@ def _warnings_only(log_messages: pd.DataFrame | None, steps: int) -> list[Findin
     per_rank = said.groupby("rank_id", dropna=False).size()
     if per_rank.empty or per_rank.max() < WARNINGS_LEAST:
         return []
+    warned = None if training_steps is None else warned_steps(training_steps, said)
+    if warned is not None and _are_the_slow_ones(warned):
+        return [_warned(said, warned, wall, steps)]
     count = int(per_rank.max())
     return [
         Finding(
@@ -144,13 +157,50 @@ def _warnings_only(log_messages: pd.DataFrame | None, steps: int) -> list[Findin
             source=SOURCE,
             steps=_listed(tuple(int(s) for s in said["step"].dropna().unique())),
             evidence=(
-                Evidence(fact="warnings of one rank", value=count, table="log_messages"),
-                Evidence(fact="the first", value=str(said["text"].iloc[0])[:160], table="log_messages"),
-                *_rate(count, steps),
+                *_warning_facts(said, count, steps),
                 Evidence(fact="not known: how long compiling takes; log with GLOG_v=1"),
             ),
         )
     ]
+
+
+def _are_the_slow_ones(warned: WarnedSteps) -> bool:
+    slow = len(warned.steps) + warned.slow_others
+    return len(warned.steps) >= WARNINGS_LEAST and len(warned.steps) >= FIRST_SLOW_SHARE * slow
+
+
+def _warned(said: pd.DataFrame, warned: WarnedSteps, wall: float, steps: int) -> Finding:
+    """Two facts that agree: the log warns, and the next step is the slow one."""
+    share = warned.lost_us / wall if wall > 0 else math.nan
+    count = int(said.groupby("rank_id").size().max())
+    return Finding(
+        cause="recompile",
+        sub_cause="function_made_again",
+        playbook="T8",
+        severity=_severity(share) if math.isfinite(share) else "warning",
+        confidence="high",
+        title=f"MindSpore warns {count} times that a function is compiled again, and the steps behind "
+        f"{len(warned.steps)} of the warnings took {warned.lost_us / 1e6:,.0f} s longer than the others.",
+        fix=FIX_OBJECTS,
+        source=SOURCE,
+        steps=_listed(warned.steps),
+        saves_us_per_step=warned.lost_us / steps if steps else None,
+        evidence=(
+            *_warning_facts(said, count, steps),
+            Evidence(fact="slow steps right behind a warning", value=len(warned.steps), table="training_steps",
+                     unit=f"of {len(warned.steps) + warned.slow_others} slow steps"),
+            Evidence(fact="typical step", value=warned.typical_us / 1e6, unit="s", table="training_steps"),
+            Evidence(fact="time lost in them, share of the wall time", value=share, unit="share"),
+        ),
+    )  # fmt: skip
+
+
+def _warning_facts(said: pd.DataFrame, count: int, steps: int) -> tuple[Evidence, ...]:
+    return (
+        Evidence(fact="warnings of one rank", value=count, table="log_messages"),
+        Evidence(fact="the first", value=str(said["text"].iloc[0])[:160], table="log_messages"),
+        *_rate(count, steps),
+    )
 
 
 def _rate(again: int, steps: int) -> tuple[Evidence, ...]:
