@@ -115,6 +115,20 @@ def test_formats_that_are_not_known_are_not_judged(tmp_path):
     assert read_checkpoint_files(tmp_path)["file"].tolist() == ["checkpoints/lightning.ckpt"]
 
 
+def test_bytes_of_no_format_among_checkpoints_of_mindspore_are_damage(tmp_path):
+    noise = b"\x8f\x11" * 300
+    put(tmp_path, "checkpoints/m-1_100.ckpt", CKPT, age_s=3 * HOUR_S)
+    put(tmp_path, "checkpoints/m-1_200.ckpt", noise, age_s=2 * HOUR_S)
+    (one,) = found(tmp_path)
+    assert (one.sub_cause, one.confidence, one.steps.first) == ("garbled", "high", 200)
+    for mark in (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f", b"\x80\x02}q"):  # encrypted, torch
+        put(tmp_path, "checkpoints/m-1_200.ckpt", mark + noise, age_s=2 * HOUR_S)
+        assert found(tmp_path) == []
+    put(tmp_path, "checkpoints/m-1_200.ckpt", noise)
+    put(tmp_path, "checkpoints/m-1_100.ckpt", noise)  # all of them: a format that is not known
+    assert found(tmp_path) == []
+
+
 def test_a_missing_shard_of_a_counted_set(tmp_path):
     for step, numbers in ((500, (1, 2, 3)), (1000, (1, 3))):
         for n in numbers:
@@ -140,6 +154,21 @@ def test_a_rank_that_did_not_save_the_last_checkpoint(tmp_path):
     (tmp_path / "output/rank_2/net_rank_2-1_10.ckpt").unlink()  # the oldest may be on its way out
     put(tmp_path, "output/rank_2/net_rank_2-1_30.ckpt", CKPT, age_s=8000)
     assert found(tmp_path) == []
+
+
+def test_a_rank_that_is_missing_in_the_last_of_two_checkpoints(tmp_path):
+    def saved(root, first, last):
+        for step, ranks in ((10, first), (20, last)):
+            for rank in ranks:
+                put(root, f"rank_{rank}/net_rank_{rank}-1_{step}.ckpt", CKPT, age_s=9000 - step)
+        return [f.title.split(";")[0] for f in found(root)]
+
+    assert saved(tmp_path / "gap", range(12), (0, 1, 3, 4, 5, 6, 7, 8, 9, 11)) == [
+        "The last checkpoint rank_*/rank_*-1_20 (step 20) lacks 2 shard(s): rank_2, rank_10"
+    ]
+    assert saved(tmp_path / "smaller", range(4), range(2)) == []  # the job may have become smaller
+    assert saved(tmp_path / "larger", range(2), range(4)) == []
+    assert saved(tmp_path / "on_its_way_out", (1, 3), range(4)) == []
 
 
 def test_a_damaged_shard_names_its_rank(tmp_path):

@@ -52,7 +52,8 @@ def checkpoints(checkpoint_files: pd.DataFrame, *, now_ns: int) -> pd.DataFrame:
 
     Shards are missing where names tell how many there are (00001-of-00005) and another checkpoint of the series has
     the one that lacks (else it may lie on another node), or where every other checkpoint of the series that is not the
-    oldest has a rank that this one lacks; the oldest may be on its way out.
+    oldest has a rank that this one lacks; the oldest may be on its way out. Where the oldest is the only other, a rank
+    is missing between those that are there: without the last ones, the job may have become smaller.
 
     Args:
         checkpoint_files: table `checkpoint_files`.
@@ -101,10 +102,17 @@ def _missing(name: str, part: pd.DataFrame, group: pd.DataFrame) -> tuple[str, .
         lacking += [f"{n} of {total}" for n in sorted(map(int, set(others["shard"]) - set(shards["shard"])))]
     ranks = group[group["shards"].isna() & group["shard"].notna()]
     written = ranks.groupby("checkpoint")["modified_ns"].max().sort_values(kind="stable")
-    later = [set(ranks.loc[ranks["checkpoint"] == c, "shard"]) for c in written.index[1:] if c != name]
-    if later and name in written.index and name != written.index[0]:
-        lacking += sorted(set.intersection(*later) - set(ranks.loc[ranks["checkpoint"] == name, "shard"]))
-    return tuple(lacking)
+    if name not in written.index[1:]:
+        return tuple(lacking)
+    of = {str(c): set(ranks.loc[ranks["checkpoint"] == c, "shard"]) for c in written.index}
+    own, oldest, *later = of.pop(name), *of.values()
+    if later:
+        return (*lacking, *sorted(set.intersection(*later) - own))
+    return (*lacking, *sorted((s for s in oldest - own if _numbers(s) < max(map(_numbers, own))), key=_numbers))
+
+
+def _numbers(shard: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", shard))
 
 
 def checkpoint_failures(log_messages: pd.DataFrame) -> pd.DataFrame:

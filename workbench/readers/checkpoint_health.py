@@ -10,6 +10,7 @@ import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePath
+from typing import Literal
 
 import pandas as pd
 
@@ -27,6 +28,13 @@ TORCH = (".pt", ".pth", ".bin")
 SUFFIXES = (MINDSPORE, ".safetensors", *TORCH)
 ZIP_MARK = b"PK\x03\x04"
 POINTER_MARK = b"version https://git-lfs"
+ENCRYPTED_MARKS = (
+    b"\xd8\x5e\x3a\x7f",
+    b"\xd9\x5e\x3a\x7f",
+    b"\xda\x5e\x3a\x7f",
+)  # MindSpore: AES-GCM, AES-CBC, SM4-CBC
+PICKLE_MARK = b"\x80"  # older files of torch
+FOREIGN = Damage("garbled", "It begins with other bytes than the MindSpore checkpoints of its series.")
 HEAD_BYTES = 64
 TEMPORARY = re.compile(r"^\.|tmp|temp|\.part\b|incomplete", re.IGNORECASE)
 _OF_TORCH = re.compile(r"ckpt|checkpoint|iter_\d|global_step|mp_rank|pytorch_model|optim", re.IGNORECASE)
@@ -34,12 +42,14 @@ _STEP_FOLDER = re.compile(r"(?:checkpoint|global_?step|iter|step)[-_]?0*(\d{1,15
 _SHARD = re.compile(r"(?:[a-z]+_)*rank_?\d+(?:_\d+)*")
 _OF = re.compile(r"-?0*(\d+)-of-0*(\d+)")
 
+Format = Literal["mindspore", "known", "foreign", "unknown"]
+
 
 def read_checkpoint_files(root: Path, others: Iterable[Path] = ()) -> pd.DataFrame:
     """Table `checkpoint_files` of a run: its checkpoint folder, and `others` that are checkpoints by name and content.
 
     A file that is removed while it is looked at, that may not be read, or whose format is not known (encrypted, of
-    another framework), gives no row.
+    another framework), gives no row. Bytes of no known format are damage where others of the series are of MindSpore.
 
     Args:
         root: what was opened; a single file has no checkpoints.
@@ -49,7 +59,9 @@ def read_checkpoint_files(root: Path, others: Iterable[Path] = ()) -> pd.DataFra
     found = {path: status for path in there if (status := _status(path)) is not None}
     steps = _known_steps(root) if found else {}
     newest = sorted(found, key=lambda p: (-found[p].st_mtime_ns, str(p)))[:FILES_MOST]
-    rows = [row for path in sorted(newest) if (row := _row(root, path, found[path], steps)) is not None]
+    judged = [row for path in sorted(newest) if (row := _row(root, path, found[path], steps)) is not None]
+    of_mindspore = {row["series"] for row, format_ in judged if format_ == "mindspore"}
+    rows = [row for row, format_ in judged if format_ != "foreign" or row["series"] in of_mindspore]
     return CHECKPOINT_FILES.check(pd.DataFrame(rows, columns=list(CHECKPOINT_FILES.column_names)))
 
 
@@ -80,12 +92,14 @@ def _known_steps(root: Path) -> dict[Path, int]:
         return {}
 
 
-def _row(root: Path, path: Path, status: os.stat_result, steps: dict[Path, int]) -> dict[str, object] | None:
+def _row(
+    root: Path, path: Path, status: os.stat_result, steps: dict[Path, int]
+) -> tuple[dict[str, object], Format] | None:
     try:
-        known, damage = _judge(path, status.st_size)
+        format_, damage = _judge(path, status.st_size)
     except OSError:  # removed, or not for us to read: nothing can be said
         return None
-    if not known:
+    if format_ == "unknown":
         return None
     name = relative_name(root, path)
     place = _place(PurePath(name))
@@ -97,26 +111,29 @@ def _row(root: Path, path: Path, status: os.stat_result, steps: dict[Path, int])
         "modified_ns": status.st_mtime_ns,
         "damage": damage.kind if damage else None,
         "problem": damage.problem if damage else None,
-    }
+    }, format_
 
 
-def _judge(path: Path, size: int) -> tuple[bool, Damage | None]:
-    """Whether the format is known, and what is wrong with the file."""
+def _judge(path: Path, size: int) -> tuple[Format, Damage | None]:
+    """The format by the first bytes, and what is wrong with the file."""
     if size == 0:
-        return True, Damage("cut_short", "The file is empty.")
+        return "known", Damage("cut_short", "The file is empty.")
     with path.open("rb") as f:
         head = f.read(HEAD_BYTES)
     if not any(head):
-        return True, Damage("cut_short", "The file begins with zeros: its content was never written.")
+        return "known", Damage("cut_short", "The file begins with zeros: its content was never written.")
     if head.startswith(POINTER_MARK):
-        return True, Damage("garbled", "A pointer of git-lfs lies in its place: the file itself was never fetched.")
+        return "known", Damage("garbled", "A pointer of git-lfs lies in its place: the file itself was never fetched.")
     if head.startswith(ZIP_MARK):  # of torch
-        return True, None if zipfile.is_zipfile(path) else Damage(
+        return "known", None if zipfile.is_zipfile(path) else Damage(
             "cut_short", "The archive has no directory at its end: its writing was cut off."
         )
-    if path.suffix in TORCH or (path.suffix == MINDSPORE and head[0] != RECORD_KEY):
-        return False, None
-    return True, find_damage(path, checksum_bytes=CHECKSUM_BYTES)
+    if path.suffix in TORCH:
+        return "unknown", None
+    if path.suffix == MINDSPORE and head[0] != RECORD_KEY:
+        return ("unknown", None) if head.startswith((*ENCRYPTED_MARKS, PICKLE_MARK)) else ("foreign", FOREIGN)
+    damage = find_damage(path, checksum_bytes=CHECKSUM_BYTES)
+    return "mindspore" if path.suffix == MINDSPORE and damage is None else "known", damage
 
 
 def _place(name: PurePath) -> dict[str, object]:
