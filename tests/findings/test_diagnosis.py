@@ -191,3 +191,10 @@ def test_a_rule_is_not_asked_about_a_table_that_only_the_earlier_job_has(monkeyp
     assert diagnose(healthy).causes == ()
     monkeypatch.setattr("workbench.findings.diagnosis.of_last_run", dict)
     assert [f.cause for f in diagnose(healthy).causes] == ["stall_steps"]
+
+
+def test_a_healthy_profile_is_fast_without_recorded_steps():
+    for tables, word in ((["step_time", "kernels"], "good"), (["settings"], "not measured")):
+        coverage = {"ranks": [0], "steps": [1, 40], "tables": tables, "missing": []}
+        lines = verdict(Diagnosis("r", coverage, ()), {}).lines.set_index("layer")
+        assert lines.word.to_dict() == {"quality": "not measured", "stability": "not measured", "efficiency": word}

@@ -54,7 +54,7 @@ from workbench.findings.judged import Gap, gaps, unrecorded
 from workbench.findings.playbooks import PLAYBOOKS
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
-from workbench.findings.shown import as_html_row, as_text, html_head
+from workbench.findings.shown import as_text, html_table
 from workbench.findings.telemetry import with_physical_reasons
 from workbench.overview import missing_html, notes_text
 from workbench.run import Run, open_run
@@ -153,8 +153,7 @@ class Diagnosis:
         if not self.causes:
             colour = "#57606a" if self.gaps or self.is_blind else "#116329"
             return f"{head}<p><b style='color:{colour}'>{html.escape(_healthy(self))}</b></p>{rests}"
-        rows = "".join(as_html_row(f) for f in self.causes)
-        return f"{head}<table style='width:100%'>{html_head()}{rows}</table>{rests}"
+        return f"{head}{html_table(self.causes)}{rests}"
 
 
 def diagnose(run: Run | str | os.PathLike[str], *, step: int | None = None, checkpoint: str | None = None) -> Diagnosis:

@@ -26,10 +26,13 @@ def as_text(finding: Finding, number: int) -> str:
     return "\n".join(lines)
 
 
-def html_head() -> str:
-    """The head of the rows of `as_html_row`."""
-    cells = "".join(f"<th style='{CELL}'>{words}</th>" for words in ("", "what", "costs per step", "what to do"))
-    return f"<tr>{cells}</tr>"
+def html_table(findings: Iterable[Finding], *, has_head: bool = True) -> str:
+    """A table with a row per finding; its columns are as wide as those of any other such table on the page."""
+    columns = "<col style='width:130px'><col><col style='width:100px'><col style='width:32%'>"
+    heads = ("", "what", "costs per step", "what to do") if has_head else ()
+    top = "".join(f"<th style='{CELL}'>{words}</th>" for words in heads)
+    rows = "".join(as_html_row(f) for f in findings)
+    return f"<table style='table-layout:fixed;width:100%'><colgroup>{columns}</colgroup><tr>{top}</tr>{rows}</table>"
 
 
 def as_html_row(finding: Finding) -> str:

@@ -25,6 +25,12 @@ LAYER_OF_CAUSE = {
                      "tokenizer_coverage"), "stability"),
 }  # fmt: skip
 WORDS = {"critical": "bad", "warning": "attention"}
+PROFILE = frozenset({"step_time", "kernels"})
+UNMEASURED = {
+    "quality": "No evaluation is recorded.",
+    "stability": "No training steps are recorded.",
+    "efficiency": "Neither the time of training steps nor a device profile is there.",
+}
 COLOURS = {"good": "#116329", "attention": "#9a5b00", "bad": "#b3261e", "not measured": "#57606a"}
 
 
@@ -80,8 +86,10 @@ def _line(layer: str, numbers: str, diagnosis: Diagnosis) -> tuple[str, str]:
     gap = next((gap.sentence for gap in diagnosis.gaps if layer in gap.layers), None)
     if not own and gap is not None:
         return "not measured", f"{gap[0].upper()}{gap[1:]}. {numbers}".strip()
+    if not own and not numbers and layer == "efficiency" and PROFILE & set(diagnosis.coverage["tables"]):
+        return "good", "The profile shows nothing that holds the run back."
     if not own:
-        return ("good", numbers) if numbers else ("not measured", "The run has no table that tells.")
+        return ("good", numbers) if numbers else ("not measured", UNMEASURED[layer])
     more = f" (and {len(own) - 1} more below)" if len(own) > 1 else ""
     return WORDS[own[0].severity], f"{own[0].title}{more} {numbers}".strip()
 

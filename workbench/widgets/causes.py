@@ -15,14 +15,12 @@ from workbench.errors import WorkbenchError
 from workbench.findings.diagnosis import Diagnosis
 from workbench.findings.finding import Culprit, Finding
 from workbench.findings.playbooks import PLAYBOOKS
-from workbench.findings.shown import as_html_row, html_head
+from workbench.findings.shown import html_table
 from workbench.notebook_copies import fill_playbook
 from workbench.widgets.sections import Text
 
 Opened: TypeAlias = dict[tuple[str, Culprit], str]
 SHOWN = 12  # causes with buttons; the rest is read in the diagnosis itself
-TABLE = "table-layout:fixed;width:100%"
-COLUMNS = "<colgroup><col style='width:130px'><col><col style='width:100px'><col style='width:32%'></colgroup>"
 
 
 class CauseList(ipywidgets.VBox):
@@ -49,11 +47,11 @@ class CauseList(ipywidgets.VBox):
             return
         more = len(diagnosis.causes) - SHOWN
         rest = [ipywidgets.HTML(Text(f"{more} more: wb.diagnose(run) lists all.")._repr_html_())] if more > 0 else []
-        top = ipywidgets.HTML(f"<table style='{TABLE}'>{COLUMNS}{html_head()}</table>")
+        top = ipywidgets.HTML(html_table([]))
         super().__init__([top, *(self._row(f) for f in diagnosis.causes[:SHOWN]), *rest])
 
     def _row(self, finding: Finding) -> ipywidgets.VBox:
-        text = ipywidgets.HTML(f"<table style='{TABLE}'>{COLUMNS}{as_html_row(finding)}</table>")
+        text = ipywidgets.HTML(html_table([finding], has_head=False))
         link, key = ipywidgets.Output(), (finding.cause, finding.culprit)
         if key in self._opened:
             _show_words(link, self._opened[key])
