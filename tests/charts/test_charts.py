@@ -52,6 +52,15 @@ RUNS = {
 }
 
 
+def test_a_log_axis_has_ticks_also_within_one_decade():
+    wide = theme.log_axis(pd.Series([3.0, 30.0])).to_dict()  # 5, 10 and 20 are in view
+    assert {5, 10, 20} <= set(wide["values"])
+    assert "values" not in theme.log_axis(pd.Series([27.0, 33.7])).to_dict()  # none is
+    steps = made_steps(60, step_us=[27e6 + 1e5 * n for n in range(60)], compiled=False)
+    chart = training_charts.step_time_chart(step_time.timed_steps(steps), step_time.step_outliers(steps))
+    assert re.search(r">3[0-2][,.]?\d*</text>", vl_convert.vegalite_to_svg(chart.to_dict()))
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_training_charts_draw_without_a_warning(name, recwarn):
     steps = RUNS[name]

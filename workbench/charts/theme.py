@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 
 import altair as alt
+import pandas as pd
 import vl_convert as vlc
 
 from workbench.cache import user_cache
@@ -20,6 +21,7 @@ WIDTHS = {
     "workbench page": 920,
 }  # of the plot, by theme: beside Lab's file browser; on a page; 1280 px
 LOG_TICKS = [m * 10.0**k for k in range(-12, 16) for m in (1, 2, 5)]
+LOG_TICKS_LEAST = 2  # with fewer in view an axis has no scale that could be read
 FONT = "'Noto Sans', 'Helvetica Neue', Arial, 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
 INK, QUIET, GRID = "#24292f", "#57606a", "#e6e8eb"
 
@@ -113,7 +115,7 @@ def look(width: int) -> alt.theme.ThemeConfig:
         "font": FONT,
         "view": {"continuousWidth": width, "continuousHeight": HEIGHT, "discreteWidth": width, "stroke": None},
         "axis": {**text, **sizes, "gridColor": GRID, "domainColor": GREY, "tickColor": GREY, "labelLimit": 240},
-        "axisX": {"grid": False},
+        "axisX": {"grid": False, "labelOverlap": "greedy", "labelSeparation": 8},
         "legend": {**text, **sizes, "labelLimit": 240, "symbolOpacity": 1, "orient": "top", "titleOrient": "left"},
         "header": {**text, **sizes},
         "title": {**title, "subtitleFont": FONT, "subtitleFontSize": 12, "subtitleColor": QUIET},
@@ -129,3 +131,10 @@ def _chosen(target: str) -> str:
     if target not in ("lab", "static"):
         raise UnknownParameterError(f"{target!r} is no target for charts.", fix="use 'auto', 'lab' or 'static'")
     return target
+
+
+def log_axis(values: pd.Series) -> alt.Axis:
+    """Axis of a log scale over positive `values`: ticks at 1, 2, 5, or even ones where too few of those are in view."""
+    low, high = values.min(), values.max()
+    inside = sum(low <= tick <= high for tick in LOG_TICKS)
+    return alt.Axis(format=",~r", tickCount=5) if inside < LOG_TICKS_LEAST else alt.Axis(values=LOG_TICKS, format="~g")

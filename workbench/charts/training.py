@@ -9,7 +9,6 @@ from workbench.charts.theme import (
     BLUE,
     GREEN,
     GREY,
-    LOG_TICKS,
     ORANGE,
     PURPLE,
     QUIET,
@@ -17,6 +16,7 @@ from workbench.charts.theme import (
     SKY,
     AnyChart,
     empty_chart,
+    log_axis,
     swatches,
 )  # fmt: skip
 
@@ -37,7 +37,6 @@ MEMORY_NAMES = {
 SHARE_SHOWN = 0.0005  # half a pixel
 TOOLTIP_MS = ("wall_ms", "lost_ms")
 LOG = alt.Scale(type="log", nice=False)
-LOG_AXIS = alt.Axis(values=LOG_TICKS, format="~g")
 STEP = alt.X("step:Q", title="step", scale=alt.Scale(nice=False))
 
 
@@ -60,7 +59,8 @@ def loss_chart(job: pd.DataFrame) -> AnyChart:
     marks = alt.Chart(broken).mark_rule(color=RED, strokeWidth=1.5).encode(x=STEP, tooltip=["step:Q"])
     lost = f"; red: not a number at {len(broken)} of the steps shown" if len(broken) else ""
     subtitle = f"thin: as recorded; thick: mean of the last {SMOOTH_ROWS}{lost}"
-    return alt.layer(band, line, smooth, marks).properties(title=_title("Training loss", subtitle))
+    layers = (band, line, smooth, marks) if len(broken) else (band, line, smooth)
+    return alt.layer(*layers).properties(title=_title("Training loss", subtitle))
 
 
 def gradient_norm_chart(job: pd.DataFrame) -> AnyChart:
@@ -73,7 +73,12 @@ def gradient_norm_chart(job: pd.DataFrame) -> AnyChart:
         .mark_line(color=BLUE)
         .encode(
             x=STEP,
-            y=alt.Y("gradient_norm:Q", title="gradient norm (L2, log scale)", scale=LOG, axis=LOG_AXIS),
+            y=alt.Y(
+                "gradient_norm:Q",
+                title="gradient norm (L2, log scale)",
+                scale=LOG,
+                axis=log_axis(known["gradient_norm"]),
+            ),
             tooltip=["step:Q", alt.Tooltip("gradient_norm:Q", format=".4g")],
         )
     )
@@ -83,8 +88,9 @@ def gradient_norm_chart(job: pd.DataFrame) -> AnyChart:
         .mark_point(shape="triangle-down", color=RED, filled=True, size=60)
         .encode(x=STEP, y=alt.value(6), tooltip=["step:Q"])
     )
-    subtitle = f"red triangles: overflow at {len(overflowed)} of the steps shown" if len(overflowed) else ""
-    return alt.layer(line, marks).properties(title=_title("Gradient norm", subtitle))
+    lost = f"; red triangles: overflow at {len(overflowed)} of the steps shown" if len(overflowed) else ""
+    layers = (line, marks) if len(overflowed) else (line,)
+    return alt.layer(*layers).properties(title=_title("Gradient norm", f"before clipping{lost}"))
 
 
 def learning_rate_chart(job: pd.DataFrame) -> AnyChart:
@@ -97,14 +103,14 @@ def group_ratio_chart(ratios: pd.DataFrame) -> AnyChart:
     positive = ratios[ratios["gradient_parameter_ratio"] > 0]
     if positive.empty:
         return empty_chart("Gradient to parameter ratio per group")
-    title = "gradient norm / parameter norm"
+    title, axis = "gradient norm / parameter norm", log_axis(positive["gradient_parameter_ratio"])
     order = list(dict.fromkeys(positive["group"]))
     chart = alt.Chart(positive, title=_title("Gradient to parameter ratio per group"))
     tooltip = ["group:N", "step:Q", alt.Tooltip("gradient_parameter_ratio:Q", format=".3g")]
     if len(order) <= MAX_GROUP_LINES:
         return chart.mark_line().encode(
             x=STEP,
-            y=alt.Y("gradient_parameter_ratio:Q", title=f"{title} (log scale)", scale=LOG, axis=LOG_AXIS),
+            y=alt.Y("gradient_parameter_ratio:Q", title=f"{title} (log scale)", scale=LOG, axis=axis),
             color=alt.Color("group:N", title="parameter group", sort=order),
             tooltip=tooltip,
         )
@@ -121,8 +127,9 @@ def step_time_chart(timed: pd.DataFrame, outliers: pd.DataFrame) -> AnyChart:
     """Wall time of the job's steps (step, wall_us), log scale; stalled steps coloured by what took the time."""
     if not timed["wall_us"].notna().any():
         return empty_chart("Step time")
-    y = alt.Y("wall_ms:Q", title="step time (ms, log scale)", scale=LOG, axis=LOG_AXIS)
-    base = alt.Chart(timed[["step"]].assign(wall_ms=timed["wall_us"] / 1e3))
+    shown_ms = timed["wall_us"] / 1e3
+    y = alt.Y("wall_ms:Q", title="step time (ms, log scale)", scale=LOG, axis=log_axis(shown_ms))
+    base = alt.Chart(timed[["step"]].assign(wall_ms=shown_ms))
     line = base.mark_line(strokeWidth=1, color=GREY).encode(x=STEP, y=y)
     if outliers.empty:
         return line.properties(title=_title("Step time", "callbacks included; no stalled step"))
