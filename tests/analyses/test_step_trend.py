@@ -63,7 +63,9 @@ def test_too_few_steps_show_no_course():
 
 def test_a_creep_by_hand():
     trend = step_trend(series(np.linspace(100, 130, 100)))  # one block a step
-    assert (trend["start_us"], trend["end_us"]) == pytest.approx((100, 130))
+    assert trend["first_us"] == pytest.approx(100 + 4.5 * 30 / 99)  # ten steps, the middle of the fifth and the sixth
+    assert trend["last_us"] == pytest.approx(130 - 4.5 * 30 / 99)
+    assert trend["mean_us"] == pytest.approx(115)
     assert trend["change_share"] == pytest.approx(0.3)
     flat = step_trend(series([100.0] * 100))
     assert (flat["change_share"], flat["sigmas"], flat["p_value"]) == (0, 0, 1)

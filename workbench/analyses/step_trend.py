@@ -97,20 +97,23 @@ def step_trend(series: pd.DataFrame) -> dict[str, float]:
         series: step and wall_us, in step order.
 
     Returns:
-        start_us and end_us of the line, change_share of its start, sigmas (the change over the scatter around the
-        line), p_value (Kendall's tau). All NaN where there are fewer than 30 steps.
+        change_share of the line's start, sigmas (the change over the scatter around the line), p_value (Kendall's tau);
+        first_us, last_us (medians of the first and last tenth: what was measured, also where no line fits), mean_us of
+        the blocks. All NaN where there are fewer than 30 steps.
     """
     times = series.sort_values("step")["wall_us"].dropna().to_numpy(dtype=np.float64)
     if len(times) < STEPS_LEAST:
-        return dict.fromkeys(("start_us", "end_us", "change_share", "sigmas", "p_value"), float("nan"))
+        return dict.fromkeys(("first_us", "last_us", "mean_us", "change_share", "sigmas", "p_value"), float("nan"))
     blocks = _block_medians(times, _block_size(len(times)))
     place = np.arange(len(blocks))
     slope, intercept, _, _ = stats.theilslopes(blocks, place)
     change = float(slope) * (len(blocks) - 1)
     scatter = MAD_TO_SIGMA * mad(blocks - (intercept + slope * place))
+    tenth = max(1, len(blocks) // 10)
     return {
-        "start_us": float(intercept),
-        "end_us": float(intercept) + change,
+        "first_us": float(np.median(blocks[:tenth])),
+        "last_us": float(np.median(blocks[-tenth:])),
+        "mean_us": float(blocks.mean()),
         "change_share": change / float(intercept) if intercept > 0 else float("nan"),
         "sigmas": change / scatter if scatter > 0 else math.copysign(math.inf, change) if change else 0.0,
         "p_value": float(stats.kendalltau(place, blocks).pvalue) if len(set(blocks)) > 1 else 1.0,

@@ -24,6 +24,7 @@ LOST_LEAST_US = 1e6  # of a whole training: less is nobody's time
 UNSTEADY_SHARE, UNSTEADY_LOST_US = 0.10, 10e6  # steps that scatter so among themselves are held up, until it costs more
 CREEP_STEPS_LEAST = 60
 CREEP_P = 1e-6  # neighbouring steps depend on each other: far below the usual levels
+PART_WORDS = {"run_us": "the step itself", "data_wait_us": "waiting for data"}
 _SOURCE = "medians of blocks of steps, merged until they differ by 5 % and 4 robust deviations; thresholds ours"
 
 
@@ -100,7 +101,8 @@ def _is_usual(series: pd.DataFrame, onset: int, end: int, lost_us: float) -> boo
 
 def _creep(series: pd.DataFrame, trend: dict[str, float], table: str) -> Finding:
     first, last = int(series["step"].min()), int(series["step"].max())
-    lost_us = (trend["end_us"] - trend["start_us"]) / 2
+    start_us, end_us = trend["first_us"], trend["last_us"]
+    lost_us = max(0.0, trend["mean_us"] - start_us)
     sigmas = trend["sigmas"]
     return Finding(
         cause="step_time_drift",
@@ -108,16 +110,16 @@ def _creep(series: pd.DataFrame, trend: dict[str, float], table: str) -> Finding
         playbook="T2",
         severity="info" if table == "training_steps" and lost_us * len(series) < LOST_LEAST_US else "warning",
         confidence="medium",
-        title=f"The step time creeps from {trend['start_us'] / 1e3:,.1f} to {trend['end_us'] / 1e3:,.1f} ms "
-        f"({trend['change_share']:+.0%}) between step {first} and {last}.",
+        title=f"The step time creeps from {start_us / 1e3:,.1f} to {end_us / 1e3:,.1f} ms "
+        f"({end_us / start_us - 1:+.0%}) between step {first} and {last}.",
         fix="Look for what grows with the steps: lists and tensors kept by callbacks, host memory, caches, files; "
         "restart from a checkpoint to see whether it starts low again.",
         source="Theil-Sen line through medians of blocks, Kendall's tau; thresholds ours",
         steps=Steps(first=first, last=last),
         saves_us_per_step=lost_us,
         evidence=(
-            Evidence(fact="line at the first step", value=trend["start_us"], unit="us", table=table),
-            Evidence(fact="line at the last step", value=trend["end_us"], unit="us", table=table),
+            Evidence(fact="typical step of the first tenth", value=start_us, unit="us", table=table),
+            Evidence(fact="typical step of the last tenth", value=end_us, unit="us", table=table),
             *((Evidence(fact="change over the scatter around the line", value=sigmas, unit="robust deviations"),)
               if math.isfinite(sigmas) else ()),
             *_growth(series, int(series["step"].median()), last, table),
@@ -127,8 +129,8 @@ def _creep(series: pd.DataFrame, trend: dict[str, float], table: str) -> Finding
 
 def _growth(series: pd.DataFrame, first: int, last: int, table: str) -> list[Evidence]:
     part, grown_us = grown_part(series, first, last)
-    name = part.removesuffix("_us")
-    return [] if part == "wall_us" else [Evidence(fact=f"of it {name}", value=grown_us, unit="us", table=table)]
+    words = PART_WORDS.get(part, part.removesuffix("_us").replace("_", " "))
+    return [] if part == "wall_us" else [Evidence(fact=f"growth of {words}", value=grown_us, unit="us", table=table)]
 
 
 RULES: tuple[Rule, ...] = (
