@@ -146,6 +146,9 @@ def test_the_conclusion_names_the_fix_or_where_to_go_on():
     none = conclude(examined(), "T8")
     assert none.sentence == "None of this playbook's causes, and nothing else is found."
     blind = conclude(examined(recorded=NOTHING), "T8")
+    assert blind.sentence.startswith("None of this playbook's causes can be judged, and nothing else is found.")
+    assert "color:#57606a" in blind._repr_html_().partition("</b>")[0]
+    assert "color:#116329" in none._repr_html_().partition("</b>")[0]
     assert blind.sentence.endswith(f"Not judged, for want of evidence: {', '.join(PLAYBOOKS['T8'].causes)}.")
 
 

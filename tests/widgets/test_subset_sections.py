@@ -53,6 +53,14 @@ def test_csv_series_are_enough_for_the_first_checks():
     assert "did not change" in sections.tokens(tables, "python_tests").text
 
 
+def test_what_is_not_recorded_is_not_called_unchanged():
+    nothing = {}
+    assert sections.mix_change(nothing, None).text == "Whether the mix changed is not recorded."
+    assert sections.mix_change({"data_mix": MIX.head(0)}, None).text == "The mix did not change."
+    assert sections.lengths(nothing, None).text == "No per-sample scores are recorded."
+    assert "is known" in sections.tokens(nothing, None).text
+
+
 def test_a_healthy_run_has_no_suspect_and_a_ranking(data_samples):
     tables = sections.tables_of(wb.open_run(data_samples / "rehearsal_run", quiet=True))
     assert sections.suspect(tables) is None

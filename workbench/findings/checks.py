@@ -78,7 +78,8 @@ class Verdict:
         return f"{self.sentence}\n{self.checks!r}"
 
     def _repr_html_(self) -> str:
-        worst: Word = "the cause" if any(c.verdict == "the cause" for c in self.checks) else "not the cause"
+        words: set[Word] = {c.verdict for c in self.checks}
+        worst: Word = next((word for word in COLOURS if word in words), "cannot tell")
         return f"<p><b style='color:{COLOURS[worst]}'>{with_code(self.sentence)}</b></p>{self.checks._repr_html_()}"
 
 
@@ -179,13 +180,11 @@ def _next_step(playbook: str, made: Checks, own: Sequence[Finding], grave: Seque
         elsewhere = "" if first.playbook in (playbook, "none") else f" More on it: {_place(first.playbook)}."
         return f"The cause is {first.cause}: {first.title} Fix: {first.fix}{elsewhere}{also}"
     open_ = [c.cause for c in made if c.verdict == "cannot tell"]
+    none = f"None of this playbook's causes{' can be judged' if len(open_) == len(made) else ''}"
     rest = f" Not judged, for want of evidence: {', '.join(open_)}." if open_ else ""
     if grave:
-        return (
-            f"None of this playbook's causes. The run has another: {grave[0].title} "
-            f"Go on with {_place(grave[0].playbook)}.{rest}"
-        )
-    return f"None of this playbook's causes, and nothing else is found.{rest}"
+        return f"{none}. The run has another: {grave[0].title} Go on with {_place(grave[0].playbook)}.{rest}"
+    return f"{none}, and nothing else is found.{rest}"
 
 
 def _place(playbook: str) -> str:

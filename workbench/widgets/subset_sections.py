@@ -32,6 +32,7 @@ from workbench.widgets.sections import Tables, Text, needs
 NAMES = ("evals", "eval_samples", "data_mix", "sample_ids", "training_steps", "settings")
 SHOWN = ("kind", "subset", "metric", "before", "latest", "low", "high", "p_holm", "n", "last_good_step",
          "first_bad_step")  # fmt: skip
+NOT_FALLEN = "No subset is known to have fallen."
 PLANNED_SAMPLES = (100, 200, 400)
 WRAPPED = {"selector": "td", "props": "white-space:normal;vertical-align:top"}
 RANKED = ("checkpoint", "step", "mean_loss", "worst_subset", "worst_subset_excess", "unrest", "score", "in_best_set",
@@ -87,14 +88,17 @@ def mix(tables: Tables) -> Any:
 def mix_change(tables: Tables, subset: str | None) -> Any:
     """What changed in the mix, and when."""
     changes = _mix_changes(tables, subset or "")
-    return _table(changes) if len(changes) else Text("The mix did not change, as far as it is recorded.")
+    if len(changes):
+        return _table(changes)
+    is_recorded = "data_mix" in tables or "sample_ids" in tables
+    return Text("The mix did not change." if is_recorded else "Whether the mix changed is not recorded.")
 
 
 def lengths(tables: Tables, subset: str | None) -> Any:
     """The subset's change by sample length."""
     row = _row(tables, subset)
     if row is None or "eval_samples" not in tables:
-        return Text("Nothing fell, or no per-sample scores are recorded.")
+        return Text(NOT_FALLEN if "eval_samples" in tables else "No per-sample scores are recorded.")
     samples = tables["eval_samples"]
     own = samples[samples["checkpoint"].isna() == (row["kind"] == "inline")]
     parts = change_by_length(own, str(subset), before_step=row["last_good_step"], after_step=row["last_step"])
@@ -105,7 +109,7 @@ def tokens(tables: Tables, subset: str | None) -> Any:
     """Whether the same samples are cut into other tokens than before, and the coverage figures of the subset."""
     row = _row(tables, subset)
     if row is None:
-        return Text("Nothing fell.")
+        return Text(NOT_FALLEN)
     changed = retokenized(tables["eval_samples"], str(subset)) if "eval_samples" in tables else None
     if changed:
         return _table(pd.DataFrame([changed]))
