@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from workbench.readers.discovery import Source
 from workbench.tables import TABLES, Note
@@ -61,6 +62,12 @@ def shown_ranks(ranks: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
+def steps_text(steps: Sequence[int]) -> str:
+    """`steps 1 to 9`, or `step 13`: [first, last], not empty."""
+    first, last = steps
+    return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
 def found_lines(sources: Sequence[Source]) -> list[tuple[str, str]]:
     """What was found, ranks with the same files together: (ranks, files)."""
     kinds_of_rank: dict[int, Counter[str]] = defaultdict(Counter)
@@ -89,7 +96,7 @@ def as_text(title: str, sources: Sequence[Source], coverage: dict, notes: Sequen
     lines = [plain(title)]
     lines += [f"  {who}: {what}" for who, what in found_lines(sources)]
     if coverage["steps"]:
-        lines.append("  steps {} to {}".format(*coverage["steps"]))
+        lines.append(f"  {steps_text(coverage['steps'])}")
     lines.append(f"  tables: {', '.join(coverage['tables']) or 'none'}")
     if unknown:
         lines.append(f"  {unknown} other file(s) that no reader knows")
@@ -104,7 +111,18 @@ def notes_text(notes: Sequence[Note]) -> list[str]:
     if not notes:
         return []
     head = f"{len(notes)} note(s) on what could not be used (run.notes has all):"
-    return [head, *(f"  {plain(str(note))}" for note in notes[:SHOWN_NOTES])]
+    return [head, *(f"  {plain(str(note))}" for note in alike_notes(notes)[:SHOWN_NOTES])]
+
+
+def alike_notes(notes: Sequence[Note]) -> list[Note]:
+    """One note for all files with the same problem at the same place, in the order of the first of each."""
+    files: dict[Note, list[str]] = defaultdict(list)
+    for note in notes:
+        files[replace(note, file="")].append(note.file)
+    return [
+        replace(note, file=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more file(s)")
+        for note, names in files.items()
+    ]
 
 
 def _by_fix(missing: list[dict[str, str]]) -> list[tuple[str, list[str]]]:
@@ -131,7 +149,7 @@ def _cells(*texts: str) -> str:
 def as_html(title: str, sources: Sequence[Source], coverage: dict, notes: Sequence[Note]) -> str:
     """The overview that Lab shows."""
     found = "".join(_cells(who, what) for who, what in found_lines(sources))
-    problems = "".join(_cells(n.file, n.where, n.problem, n.lost, n.fix) for n in notes)
+    problems = "".join(_cells(n.file, n.where, n.problem, n.lost, n.fix) for n in alike_notes(notes))
     tables = html.escape(", ".join(coverage["tables"]) or "none")
     parts = [f"<b>{html.escape(plain(title))}</b>", f"<table>{found}</table>", f"<p>tables: {tables}</p>"]
     parts.append(missing_html(coverage["missing"]))

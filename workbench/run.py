@@ -272,7 +272,7 @@ class Run:
         }
 
     def _title(self) -> str:
-        whose = "recorded by the workbench" if self.is_ours else "files of others"
+        whose = "recorded by the workbench" if self.is_ours else "not recorded by the workbench"
         return f"Run {self.run_id}, {whose}, at {os.path.normpath(self.root)}"
 
     def __repr__(self) -> str:

@@ -200,7 +200,8 @@ def find_pipeline_bubble(steps: pd.DataFrame, stages: pd.DataFrame, micro: int |
             evidence=(
                 Evidence(fact="micro-batches per step", value=micro, table="collectives"),
                 Evidence(fact="pipeline stages", value=count, table="collectives"),
-                *(Evidence(fact="waits for other stages", value=float(w), unit="us per step", where=f"stage {s}")
+                *(Evidence(fact=f"stage {s} waits for the others", value=float(w), unit="us per step",
+                           where=f"stage {s}")
                   for s, w in per_stage["pipeline_wait_us"].items()),
             ),
         )
