@@ -24,6 +24,7 @@ def test_import_says_what_is_there_and_where(recorded, capsys):
     printed = capsys.readouterr().out
     assert "Run demo" in printed
     assert str(recorded / ".workbench") in printed
+    assert printed.endswith(f"Next: workbench diagnose {recorded}  or  workbench open {recorded}\n")
 
 
 def test_tables_lists_rows_and_shows_one(recorded, capsys):
@@ -31,6 +32,18 @@ def test_tables_lists_rows_and_shows_one(recorded, capsys):
     assert "training_steps                  1 rows" in capsys.readouterr().out
     assert main(["tables", str(recorded), "training_steps"]) == 0
     assert "loss" in capsys.readouterr().out
+
+
+def test_no_command_lists_the_commands(capsys):
+    assert main([]) == 2
+    assert "diagnose" in capsys.readouterr().err
+
+
+def test_watching_what_does_not_exist_promises_nothing(tmp_path, capsys):
+    assert main(["watch", str(tmp_path / "nowhere")]) == 2
+    printed = capsys.readouterr()
+    assert "is not a directory" in printed.err
+    assert "Watching" not in printed.out
 
 
 def test_a_problem_is_printed_with_its_fix_and_without_traceback(tmp_path, capsys):

@@ -39,9 +39,16 @@ def build_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentPar
         prog="workbench", description="Is this run good, healthy and fast, what holds it back, and did the change help."
     )
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.set_defaults(run_command=lambda _arguments: _show_help(parser))
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     add_commands(subparsers, commands, run_as="run_command")
     return parser
+
+
+def _show_help(parser: argparse.ArgumentParser) -> int:
+    """What a call without a command gives: the list of commands, as a problem."""
+    parser.print_help(sys.stderr)
+    return EXIT_PROBLEM
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,6 +31,12 @@ def test_health_prints_findings_and_keeps_them(tmp_path, capsys):
     assert {"duplicate_data", "truncated_samples", "dropped_samples"} <= causes
 
 
+def test_health_says_none_where_nothing_was_dropped(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("One line of text.\nAnother one, longer.\n")
+    main(["data", "health", str(tmp_path / "a.txt")])
+    assert "Dropped:\nnone\n" in capsys.readouterr().out
+
+
 def test_health_of_sound_data_is_silent(tmp_path, capsys):
     path = write_lines(tmp_path / "a.jsonl", [{"text": f"{n * 7919} is a number", "lang": "en"} for n in range(50)])
     assert main(["data", "health", path, "--json"]) == 0

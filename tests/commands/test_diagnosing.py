@@ -11,6 +11,13 @@ def test_a_healthy_run_exits_with_0(tmp_path, capsys):
     assert "healthy" in capsys.readouterr().out
 
 
+def test_the_text_ends_with_the_playbook_to_go_on_with(tmp_path, capsys):
+    steps = made_steps(200)
+    path = str(write_run(tmp_path / "run", steps.assign(data_wait_us=30_000.0, step_us=steps["step_us"] + 30_000)))
+    main(["diagnose", path])
+    assert capsys.readouterr().out.endswith(f"Next: workbench playbook T6 {path}\n")
+
+
 def test_causes_exit_with_1_and_json_is_one_object(tmp_path, capsys):
     steps = made_steps(200)
     starved = steps.assign(data_wait_us=30_000.0, step_us=steps["step_us"] + 30_000)

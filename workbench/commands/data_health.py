@@ -55,7 +55,8 @@ def run_health(arguments: argparse.Namespace) -> int:
         print(msgspec.json.encode({"schema": 1, "findings": [f.to_dict() for f in found], **plain}).decode())
     else:
         for title, table in (("Shares per subset", health), ("Lengths", lengths), ("Dropped", drops)):
-            print(f"{title}:\n{table.to_string(index=False, float_format=lambda x: f'{x:.4g}')}\n")
+            rows = "none" if table.empty else table.to_string(index=False, float_format=lambda x: f"{x:.4g}")
+            print(f"{title}:\n{rows}\n")
         for number, finding in enumerate(found, 1):
             print(f"{number}. [{finding.severity}] {finding.title}\n   Fix: {finding.fix}")
         print("" if found else "Nothing found: the samples are as they should be, as far as these figures show.")

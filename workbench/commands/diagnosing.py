@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.commands.command import Command
 from workbench.errors import UnknownParameterError
+
+if TYPE_CHECKING:
+    from workbench.findings.finding import Finding
 
 
 def _add_diagnose(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +46,17 @@ def run_diagnose(arguments: argparse.Namespace) -> int:
         raise UnknownParameterError("No path is given.", fix="name a run directory, a folder of logs, or a file")
     found = diagnose(arguments.path, step=arguments.step, checkpoint=arguments.checkpoint)
     print(json.dumps(found.to_dict(), ensure_ascii=False, allow_nan=False) if arguments.json else found)
+    if not arguments.json and (playbook := _first_playbook(found.causes)):
+        print(f"Next: workbench playbook {playbook} {shlex.quote(str(arguments.path))}")
     if arguments.json:
         for line in (*found.jobs, *notes_text(found.notes)):
             print(line, file=sys.stderr)
     return found.exit_status
+
+
+def _first_playbook(causes: Sequence[Finding]) -> str | None:
+    """The playbook of the first cause that has one."""
+    return next((c.playbook for c in causes if c.playbook != "none"), None)
 
 
 COMMANDS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from workbench.commands.command import Command
@@ -21,6 +22,8 @@ def run_import(arguments: argparse.Namespace) -> int:
     where = run.read_all(quiet=False)
     print(run)
     print(f"Tables are in {where}")
+    path = shlex.quote(str(arguments.path))
+    print(f"Next: workbench diagnose {path}  or  workbench open {path}")
     return 0
 
 

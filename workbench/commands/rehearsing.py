@@ -49,8 +49,8 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     for record in records:
         scores = ", ".join(f"{s.subset} {s.value:.2f}" for s in record.scores if s.metric == "perplexity")
         print(f"  step {record.step}: perplexity {scores}" if scores else f"  step {record.step}: {record.why}")
-    print(f"Test alert: {alert.title} (file yes, webhook {alert.webhook})")
-    print(diagnosis)
+    print(f"Test alert: written to the run's alert file, webhook {alert.webhook}")
+    print(f"\nDiagnosis:\n{diagnosis}")
     print(
         f"\nRun:      {run_dir}\nReports:  {arguments.reports / 'index.html'}\n"
         f"Explore:  {_program()} open {run_dir}      (starts JupyterLab at a notebook for this run)"

@@ -70,8 +70,10 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 
 def run_watch(arguments: argparse.Namespace) -> int:
     """Report on each checkpoint as it appears."""
+    from workbench.reporting.archive import reports_of
     from workbench.reporting.watch import watch
 
+    reports_of(arguments.run_path, arguments.reports)  # what cannot be watched is told before anything is promised
     signal.signal(signal.SIGTERM, _end)
     with _status_line() as status:
         print(
