@@ -56,7 +56,7 @@ from workbench.findings.rule import Rule, Tables
 from workbench.findings.rule_tables import of_all_runs, of_last_run, run_tables
 from workbench.findings.shown import as_text, html_table
 from workbench.findings.telemetry import with_physical_reasons
-from workbench.overview import missing_html, notes_text
+from workbench.overview import missing_html, notes_text, steps_text
 from workbench.run import Run, open_run
 from workbench.tables import CHECKPOINT_FILES, Note
 
@@ -246,7 +246,7 @@ def _gaps(diagnosis: Diagnosis) -> str:
 
 def _rests_on(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
-    steps = "steps {} to {}".format(*coverage["steps"]) if coverage["steps"] else "no training steps"
+    steps = steps_text(coverage["steps"]) if coverage["steps"] else "no training steps"
     beside = f" Beside that, {_gaps(diagnosis)}." if diagnosis.causes and diagnosis.gaps else ""
     return (
         f"This rests on {steps} of {len(coverage['ranks'])} rank(s) and {len(coverage['tables'])} tables "
