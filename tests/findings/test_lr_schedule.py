@@ -95,6 +95,16 @@ def test_healthy_schedules_are_no_error(tmp_path, rate):
     assert find(tmp_path, series(STEP, lr=rate, loss=2 + np.exp(-STEP / 300)), planned=2000) == []
 
 
+def test_where_no_plan_is_told_the_last_step_may_be_the_planned_one(tmp_path):
+    """A cosine is below a thousandth of its peak over the last 2 % of its steps: here 40 of 2000."""
+    step = np.arange(1, 2001)
+    cosine = 1e-4 * (1 + np.cos(np.pi * np.minimum(step / 2000, 1))) / 2
+    assert find(tmp_path, series(step, lr=cosine, loss=2 + np.exp(-step / 300)), planned=None) == []
+    early = 1e-4 * (1 + np.cos(np.pi * np.minimum(step / 1500, 1))) / 2
+    (found,) = find(tmp_path, series(step, lr=early, loss=2 + np.exp(-step / 300)), planned=None)
+    assert (found.sub_cause, found.confidence) == ("ended", "medium")
+
+
 def test_a_healthy_cosine_that_still_goes_is_no_error(tmp_path):
     for until in (300, 600, 1000, 1400):
         step = np.arange(10, until + 1, 10)

@@ -40,10 +40,10 @@ def _kind(schedule: Schedule) -> tuple[str, Confidence] | None:
     if schedule.negative_steps:
         return "below_zero", "high"
     if end is not None and schedule.zero_steps >= ZERO_STEPS_LEAST:
-        if planned is None:
-            return "ended", "medium"
-        if end < EARLY_SHARE * planned:
+        if planned is not None and end < EARLY_SHARE * planned:
             return "ends_early", "high"
+        if planned is None and end < EARLY_SHARE * schedule.last_step:  # the last printed step may be the planned one
+            return "ended", "medium"
     if schedule.rises_again:
         return "over_its_end", "medium"
     running = planned is not None and schedule.last_step < schedule.straight_end_step < FORECAST_SHARE * planned
