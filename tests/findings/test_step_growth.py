@@ -5,7 +5,7 @@ import pytest
 import workbench as wb
 from tests.log_text import write_logs
 from tests.made_run import made_steps
-from tests.rendered_logs import mindformers, series, slow_data
+from tests.rendered_logs import megatron, mindformers, series, slow_data
 from workbench.findings.step_growth import find_host_side_accumulation
 from workbench.tables import TELEMETRY, TRAINING_STEPS
 
@@ -63,6 +63,21 @@ def test_from_a_log_and_a_csv(tmp_path):
     assert (found[0].confidence, found[0].culprit.rank) == ("high", 5)
     assert fact(found[0], "growth of the step time") == pytest.approx(0.8, rel=0.02)
     assert fact(found[0], "warnings of slow data") == 0
+
+
+def test_a_batch_that_is_ramped_up_is_no_accumulation(tmp_path):
+    """Every 100 steps the batch grows by 64 and the step by as much; without that, the same times are a creep."""
+    step = np.arange(5, 1501, 5)
+    batch = 64 * (1 + np.minimum(step, 1000) // 100)
+    random = np.random.default_rng(1)
+    frame = series(step, ms=batch * 8.0 * random.normal(1, 0.005, len(step)), loss=2 + 8 * np.exp(-step / 200))
+    ramped = "".join(megatron(frame[batch == b], planned=9000, batch=b) for b in np.unique(batch))
+    assert [
+        f for f in wb.diagnose(write_logs(tmp_path / "ramped", {"a.log": ramped})).causes if f.severity != "info"
+    ] == []
+    line = frame.assign(ms=(512 + 2.0 * step) * random.normal(1, 0.005, len(step)))
+    (slower, *_) = wb.diagnose(write_logs(tmp_path / "same", {"a.log": megatron(line, planned=9000)})).causes
+    assert slower.cause == "host_side_accumulation"
 
 
 def test_without_host_memory_it_is_less_sure():

@@ -23,6 +23,13 @@ def test_step_line(tmp_path):
     assert readings["settings"].table.set_index("name").value["global_batch_size"] == "1024"
 
 
+def test_a_change_of_the_batch_size_is_told_with_its_step(tmp_path):
+    lines = [LINE.format(42, step, 1.0, 0) for step in (1, 2, 3)]
+    lines[0] = lines[0].replace("global batch size:  1024", "global batch size:   512")
+    table = read_text(tmp_path, "".join(lines))["settings"].table.set_index("name").value
+    assert (table["global_batch_size"], table["global_batch_size_since_step"]) == ("1024", "2")
+
+
 def test_skipped_iteration_is_an_overflow(tmp_path):
     text = LINE.format(42, 40, 0.0, 1) + LINE.format(43, 41, 1.0, 0)
     table = steps(read_text(tmp_path, text))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from workbench.analyses.settings import setting
+
 
 def measured_us(training_steps: pd.DataFrame) -> pd.Series:
     """The step times; missing where they are zero or less: no step takes no time, it was not measured."""
@@ -26,6 +28,17 @@ def steps_told(training_steps: pd.DataFrame) -> int:
     if training_steps.empty:
         return 0
     return int(steps_per_row(training_steps).groupby(training_steps["rank_id"]).sum().max())
+
+
+def of_last_batch_size(training_steps: pd.DataFrame, settings: pd.DataFrame | None) -> pd.DataFrame:
+    """The steps since the log's last change of the batch size: during a ramp-up larger batches take longer.
+
+    Args:
+        training_steps: rows with step.
+        settings: table `settings`, or None: `global_batch_size_since_step`, which the reader of logs sets.
+    """
+    since = setting(settings, "global_batch_size_since_step")
+    return training_steps if since is None else training_steps[training_steps["step"] >= int(since)]
 
 
 def work_scale(training_steps: pd.DataFrame) -> pd.Series:

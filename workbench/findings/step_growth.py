@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from workbench.analyses.step_growth import MEMORY, Growth, other_growths, step_time_growth
+from workbench.analyses.step_records import of_last_batch_size
 from workbench.analyses.training import job_steps, spikes
 from workbench.findings.finding import Confidence, Culprit, Evidence, Finding, RuledOut, Severity, Steps
 from workbench.findings.rule import Rule
@@ -143,7 +144,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         causes=("host_side_accumulation",),
         needs=("training_steps",),
-        uses=("telemetry", "log_messages"),
-        find=lambda t: find_host_side_accumulation(t["training_steps"], t.get("telemetry"), t.get("log_messages")),
+        uses=("telemetry", "log_messages", "settings"),
+        find=lambda t: find_host_side_accumulation(
+            of_last_batch_size(t["training_steps"], t.get("settings")), t.get("telemetry"), t.get("log_messages")
+        ),
     ),
 )

@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from workbench.analyses.statistics import MAD_TO_SIGMA, mad
+from workbench.analyses.step_records import of_last_batch_size
 from workbench.analyses.step_trend import (
     CHANGE_SHARE,
     CHANGE_SIGMAS,
@@ -137,6 +138,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         causes=("step_time_drift",),
         needs=("training_steps",),
-        find=lambda t: find_step_time_drift(job_step_times(t["training_steps"])),
+        uses=("settings",),
+        find=lambda t: find_step_time_drift(job_step_times(of_last_batch_size(t["training_steps"], t.get("settings")))),
     ),
 )

@@ -51,6 +51,7 @@ PARTS = {  # key in the line, unit aside -> (column, factor)
     "tokens per second per gpu": ("tokens_per_s", 1.0),
     "actual seqlen": ("sequence_length", 1.0),
 }
+BATCH_SIZE, BATCH_SIZE_SINCE = "global_batch_size", "global_batch_size_since_step"
 TIME_FACTORS = {"ms": 1e3, "s": 1e6, "us": 1.0}
 
 
@@ -81,11 +82,18 @@ def _step(match: re.Match[str], rows: LogRows) -> None:
     if skipped := extras.get("number of skipped iterations"):
         values["overflow"] = float(skipped > 0)
     if batch := extras.pop("global batch size", 0.0):
-        rows.settings["global_batch_size"] = f"{batch:.0f}"
+        _batch_size(f"{batch:.0f}", match["step"], rows)
     rows.settings[PLANNED_STEPS] = match["steps"]
     rows.add_step(("step",), {"step": float(match["step"]), **values})
     for name, value in extras.items():
         rows.add_extra(name, value)
+
+
+def _batch_size(size: str, step: str, rows: LogRows) -> None:
+    """The batch size, and since when: it may be ramped up over the first steps."""
+    if rows.settings.get(BATCH_SIZE, size) != size:
+        rows.settings[BATCH_SIZE_SINCE] = step
+    rows.settings[BATCH_SIZE] = size
 
 
 def _place(key: str, value: float, values: dict[str, float], extras: dict[str, float]) -> None:
