@@ -1,6 +1,8 @@
 import pandas as pd
 import pytest
 
+import workbench as wb
+from tests.log_text import write_logs
 from tests.made_run import made_steps
 from workbench.findings.diagnosis import RULES
 from workbench.findings.host_pauses import find_gc_jitter
@@ -47,6 +49,22 @@ def test_pauses_that_stop_no_step_are_no_finding():
 
 def test_stalls_without_pauses_are_no_finding():
     assert find_gc_jitter(*paused_run(explained=False)) == []
+
+
+def test_pauses_between_lines_that_state_no_step_time(tmp_path):
+    """torchtitan prints tokens per second; each 40th of 400 steps of 1 s takes 2.5 s more, which are collected in."""
+    start, text, now = "[rank0]:2026-01-05 {}:{:02d}:{:02d},000 - root - INFO - ", "", 0.0
+    stamp = lambda s: start.format(10 + int(s) // 3600, int(s) % 3600 // 60, int(s) % 60)  # noqa: E731
+    for step in range(1, 401):
+        now += 1.0
+        if step % 40 == 0:
+            now += 2.5
+            text += stamp(now) + "[GC] Peforming periodical GC collection. 2.50 seconds.\n"
+        text += stamp(now) + f"step: {step}  loss:  5.2553  grad_norm:  1.47  tps: 5,868  mfu: 34.36%\n"
+    (found,) = [f for f in wb.diagnose(write_logs(tmp_path, {"rank_0.log": text})).causes if f.severity != "info"]
+    assert (found.cause, found.severity, found.confidence) == ("host_gc_jitter", "warning", "high")
+    assert found.steps.list == tuple(range(39, 400, 40))
+    assert found.saves_us_per_step == pytest.approx(25e6 / 400, rel=0.2)  # times of whole seconds
 
 
 def test_the_diagnosis_has_the_rule():

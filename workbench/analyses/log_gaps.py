@@ -10,7 +10,7 @@ import pandas as pd
 from workbench.analyses.checkpoint_saving import timed_by_gaps
 
 EXPLAINED_SHARE = 0.5  # of a pause, by an event at its step
-KINDS = ("eval", "checkpoint", "compile")
+KINDS = ("eval", "checkpoint", "compile", "gc")
 BETWEEN = "between step lines"
 LONG_FIRST_STEP = 10.0  # times the typical one
 WARMUP_POINTS = 3
@@ -20,7 +20,8 @@ def log_gaps(events: pd.DataFrame | None) -> pd.DataFrame:
     """Pauses of each rank between two step lines, and what happened in them.
 
     Args:
-        events: table `events`: kind `gap` and, at the same step and rank, evaluations, savings, compilations.
+        events: table `events`: kind `gap` and, at the same step and rank, evaluations, savings, compilations, pauses
+            of the garbage collector.
 
     Returns:
         One row per pause: rank_id, step, gap_us, explained_us, kind (of `KINDS`, or unexplained).

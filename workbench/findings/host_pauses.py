@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pandas as pd
 
+from workbench.analyses.log_gaps import covered_us, log_gaps
+from workbench.analyses.step_records import steps_told
 from workbench.analyses.step_time import job_outliers, step_outliers, timed_steps
 from workbench.findings.finding import Culprit, Evidence, Finding, Steps
 from workbench.findings.rule import Rule
 
 LOST_SHARE_WARNING = 0.01  # of the wall time, as for other stalls
 LISTED_STEPS = 20
+
+
+class _Stalls(NamedTuple):
+    """Steps that collections made longer: rows with rank_id and step, time lost, wall time and number of all steps."""
+
+    rows: pd.DataFrame
+    lost_us: float
+    wall_us: float
+    steps: int
 
 
 def find_gc_jitter(training_steps: pd.DataFrame, events: pd.DataFrame) -> list[Finding]:
@@ -22,14 +35,13 @@ def find_gc_jitter(training_steps: pd.DataFrame, events: pd.DataFrame) -> list[F
     pauses = events[events["kind"] == "gc"]
     if pauses.empty:
         return []
-    outliers = job_outliers(step_outliers(training_steps, events))
-    stalls = outliers[outliers["cause"] == "gc"]
+    found = _in_steps(training_steps, events)
+    if found.rows.empty:
+        found = _between_lines(training_steps, events)
+    stalls, lost_us = found.rows, found.lost_us
     if stalls.empty:
         return []
-    timed = timed_steps(training_steps)
-    timed = timed[timed["excluded"] != "no time"]
-    lost_us = float(stalls["cause_us"].clip(upper=stalls["excess_us"]).sum())
-    share = lost_us / float(timed.groupby("rank_id")["wall_us"].sum().max())
+    share = lost_us / found.wall_us
     ranks = sorted({int(r) for r in stalls["rank_id"]})
     return [
         Finding(
@@ -48,7 +60,7 @@ def find_gc_jitter(training_steps: pd.DataFrame, events: pd.DataFrame) -> list[F
                 last=int(stalls["step"].max()),
                 list=tuple(int(s) for s in stalls["step"][:LISTED_STEPS]),
             ),
-            saves_us_per_step=lost_us / int(timed.groupby("rank_id").size().max()),
+            saves_us_per_step=lost_us / found.steps,
             evidence=(
                 Evidence(fact="steps that collecting makes longer", value=len(stalls), table="training_steps"),
                 Evidence(fact="time lost", value=lost_us / 1e6, unit="s", table="events"),
@@ -57,6 +69,24 @@ def find_gc_jitter(training_steps: pd.DataFrame, events: pd.DataFrame) -> list[F
             ),
         )
     ]
+
+
+def _in_steps(training_steps: pd.DataFrame, events: pd.DataFrame) -> _Stalls:
+    """Steps whose own time holds a collection."""
+    outliers = job_outliers(step_outliers(training_steps, events))
+    rows = outliers[outliers["cause"] == "gc"]
+    timed = timed_steps(training_steps)
+    timed = timed[timed["excluded"] != "no time"].groupby("rank_id")["wall_us"]
+    lost_us = float(rows["cause_us"].clip(upper=rows["excess_us"]).sum())
+    return _Stalls(rows, lost_us, float(timed.sum().max()), 0 if rows.empty else int(timed.size().max()))
+
+
+def _between_lines(training_steps: pd.DataFrame, events: pd.DataFrame) -> _Stalls:
+    """Where a log states no step times: pauses between its lines, of which collecting is the most."""
+    gaps = log_gaps(events)
+    rows = gaps[gaps["kind"] == "gc"]
+    lost_us = float(rows.groupby("rank_id")["explained_us"].sum().max()) if len(rows) else 0.0
+    return _Stalls(rows, lost_us, covered_us(training_steps), steps_told(training_steps))
 
 
 RULES: tuple[Rule, ...] = (
