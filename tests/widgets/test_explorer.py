@@ -113,6 +113,13 @@ def test_a_filter_that_leaves_nothing_is_told_from_a_missing_table(explorer):
     assert "eval_samples" not in page.lacking.value
 
 
+def test_a_trace_without_marks_of_steps_is_not_put_down_to_the_filters(data_samples):
+    shown = wb.explore(data_samples / "cpu_profile")
+    shown.tab = "Timeline"
+    assert "trace_events" in shown.run.tables
+    assert shown.page("Timeline").note.value == ""
+
+
 def longer(run_dir, steps):
     shutil.rmtree(run_dir)
     write_run(run_dir, pd.concat([made_steps(steps, rank_id=r) for r in range(2)]), samples=SAMPLES)

@@ -78,7 +78,8 @@ class Shown:
     @property
     def filtered_out(self) -> list[str]:
         """Tables of the page that the run has, but not with these ranks, steps and subset."""
-        return [name for name in self.names if name in self.run.tables and name not in self.tables]
+        left = self.tables
+        return [n for n in self.names if n in self.run.tables and n not in left and not self.rows.is_without_rows(n)]
 
 
 Part = Callable[[Shown], Any]

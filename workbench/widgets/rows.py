@@ -77,6 +77,10 @@ class Rows:
         rows = self._whole[name]
         return None if rows.empty else select({name: rows}, steps=steps)[name]
 
+    def is_without_rows(self, name: str) -> bool:
+        """Whether a table that was read gave no row with any filter, as a trace without marks of steps does."""
+        return name in self._whole and self._whole[name].empty
+
     def is_large(self, name: str) -> bool:
         """Whether only some steps of the table are read at a time."""
         if (
