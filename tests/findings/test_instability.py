@@ -89,6 +89,14 @@ def test_what_is_no_rate_that_is_too_high():
     assert find_lr_too_high(steps(20)) == []
 
 
+def test_a_loss_that_fell_without_a_step_back_scatters_at_its_floor():
+    """The first half falls so fast that no loss is off its running median; the other half scatters by 15 %."""
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        loss = (0.004 + 2.4 * np.exp(-np.arange(10, 610, 10) / 45)) * np.exp(random.normal(0, 0.15, 60))
+        assert find_lr_too_high(steps(60, loss=loss.round(4), gradient_norm=np.nan)) == []
+
+
 def test_parameters_that_outgrow_their_first_values_though_the_loss_falls():
     step, loss, norm = healthy()
     rates = 0.2 * np.minimum(step / 24, 1)

@@ -124,10 +124,16 @@ def divergence(job: pd.DataFrame) -> Divergence | None:
         return _diverged(job, int(step[0]), at_start=True, best=float(loss[: jump + 1].min()), after=float(loss[jump]))
     best = int(level.argmin())
     behind = level[best + window :]
+    noise = max(noise, _scatter(loss[max(best - 4 * window, 0) : best + window]))
     least = max((1 + RISE_SHARE) * level[best], level[best] + DAMAGE_SIGMAS * noise)
     if len(behind) < max(window, len(loss) // 10) or not (behind[len(behind) // 4 :] > least).all():
         return None
     return _diverged(job, int(step[best]), at_start=False, best=float(level[best]), after=float(np.median(behind)))
+
+
+def _scatter(loss: FloatArray) -> float:
+    """Of single losses, by their differences: a fall without a step back has no distance from its running median."""
+    return MAD_TO_SIGMA * mad(np.diff(loss)) / math.sqrt(2) if len(loss) > 2 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
