@@ -40,8 +40,13 @@ def test_a_plain_table_has_units_behind_the_names_and_no_row_numbers():
         {"rank_id": [3], "transfer_us_per_step": [1234.5678], "slow_share": [0.25], "op_type": ["<a>"]}
     )
     page = plain_table(frame).to_html()
-    for words in ("rank</th>", "transfer per step, µs", "slow, share", "op type", "1,234.568", "&lt;a&gt;"):
+    for words in ("rank</th>", "transfer per step, µs", "slow, share", "op type", "1,234.6", "0.250", "&lt;a&gt;"):
         assert words in page
+    odd = pd.DataFrame({"size_bytes": [603979776.0, None], "ratio": [float("inf"), 0.5]})
+    page = plain_table(odd).to_html()
+    assert ">603,979,776</td>" in page
+    assert ">inf</td>" in page
+    assert ">nan</td>" not in page
     assert plain_table(frame.set_index("rank_id")).data.columns[0] == "rank"
     consecutive = pd.DataFrame({"wait_us": [1.0, 2.0]}, index=pd.RangeIndex(2, name="rank_id"))
     assert plain_table(consecutive).data.columns[0] == "rank"

@@ -8,6 +8,7 @@ from pandas.io.formats.style import Styler
 from workbench.charts.theme import FONT, GRID, QUIET
 
 VERDICT_INK = {"better": "#116329", "worse": "#b3261e", "within noise": "#57606a", "not testable": "#57606a"}
+LARGE = 1000.0  # numbers that nobody reads to a thousandth
 OPTIONAL = (("bits_per_byte", "bits per byte", ".3f"), ("next_token_accuracy", "next-token accuracy", ".1%"))
 STYLES = [
     {"selector": "", "props": f"border-collapse:collapse;font-family:{FONT};font-size:13px;margin:4px 0 12px"},
@@ -67,8 +68,17 @@ def plain_table(frame: pd.DataFrame) -> Styler:
     """Any table that an analysis returns: units behind the names, few digits, missing values empty."""
     index = [n for n in frame.index.names if n is not None]
     shown = (frame.reset_index() if index else frame.reset_index(drop=True)).rename(columns=_words)
-    styled = shown.style.hide(axis="index").format(escape="html", precision=3, thousands=",", na_rep="")
+    forms = {name: f"{{:,.{_digits(shown[name])}f}}" for name in shown.select_dtypes("floating")}
+    styled = shown.style.hide(axis="index").format(forms, escape="html", precision=3, thousands=",", na_rep="")
     return styled.set_table_styles(STYLES)
+
+
+def _digits(column: pd.Series) -> int:
+    """Digits behind the point: none of whole numbers, one of large ones."""
+    known = column.dropna().astype("float64")
+    if (known % 1 == 0).all():
+        return 0
+    return 1 if known.abs().median() >= LARGE else 3
 
 
 def _words(column: object) -> str:
