@@ -62,7 +62,9 @@ def test_configuration_is_compared_with_the_run_before(run):
 
 
 def test_next_steps_name_the_command(run):
-    assert f"workbench open {run.root}" in sections.next_steps(run, diagnose(run)).text
+    diagnosis = diagnose(run)
+    assert f"workbench open {run.root}" in sections.next_steps(run, diagnosis).text
+    assert sections.next_steps(run, diagnosis, is_open=True).text.startswith("The notebooks in the folders beside this")
 
 
 def test_losses_measured_inside_the_training_are_drawn_where_no_checkpoint_was_evaluated(data_samples):

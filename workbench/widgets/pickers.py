@@ -24,7 +24,7 @@ class Pickers:
         self.path = ipywidgets.Text(placeholder="path of another run", continuous_update=False, layout=_wide(240))
         self.checkpoint = ipywidgets.Dropdown(options=[LAST], value=LAST, description="Checkpoint", layout=_wide(300))
         self.subset = ipywidgets.Dropdown(options=[ALL], value=ALL, description="Subset", layout=_wide(270))
-        self.ranks = ipywidgets.SelectMultiple(options=[], description="Ranks", rows=3, layout=_wide(230))
+        self.ranks = ipywidgets.SelectMultiple(options=[], description="Ranks", rows=4, layout=_wide(230))
         self.rank = ipywidgets.Dropdown(options=[0], value=0, description="One rank", layout=_wide(170))
         self.steps = ipywidgets.IntRangeSlider(
             min=0, max=1, value=(0, 0), description="Steps", continuous_update=False, layout=_wide(500)

@@ -232,14 +232,14 @@ def configuration(run: Run, tables: Tables, *, reference: str | None = None) -> 
     return styled.changes_table(changed).set_caption(html.escape(f"Changed against run {earlier.run_id}"))
 
 
-def next_steps(run: Run, diagnosis: Diagnosis) -> Text:
-    """What to open next."""
+def next_steps(run: Run, diagnosis: Diagnosis, *, is_open: bool = False) -> Text:
+    """What to open next; `is_open` in the start notebook, which need not be opened once more."""
     playbooks = list(dict.fromkeys(f.playbook for f in diagnosis.causes))
     words = f" Playbooks of what was found: {', '.join(playbooks)}." if playbooks else ""
+    start = "" if is_open else f"`workbench open {run.root}` opens the start notebook of this run in JupyterLab. "
     return Text(
-        f"`workbench open {run.root}` opens the start notebook of this run in JupyterLab. The notebooks in the folders "
-        "beside it are filled in for this run: reports/checkpoint for one checkpoint, explore and troubleshoot for the "
-        f"rest.{words}",
+        f"{start}The notebooks in the folders beside {'this one' if is_open else 'it'} are filled in for this run: "
+        f"reports/checkpoint for one checkpoint, explore and troubleshoot for the rest.{words}",
         quiet=False,
     )
 
