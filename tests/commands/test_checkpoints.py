@@ -37,6 +37,16 @@ def test_it_is_a_dry_run_unless_asked(run, tmp_path, capsys):
     assert len(names(run)) == 5
 
 
+def test_reasons_begin_at_one_place(run, tmp_path, capsys):
+    call(run, tmp_path)
+    ranking = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    head, *rows = [line for line in ranking if line.startswith(("checkpoint", "c-1_"))]
+    place = head.index("why")
+    assert len(rows) == 5
+    assert all(row[place - 1] == " " and row[place] != " " for row in rows)
+    assert all(row == row.rstrip() for row in rows)
+
+
 @pytest.mark.parametrize(("answer", "left"), [("yes\n", 4), ("no\n", 5), ("", 5)])
 def test_delete_asks_first(run, tmp_path, monkeypatch, capsys, answer, left):
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))

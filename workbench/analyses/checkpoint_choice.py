@@ -241,7 +241,8 @@ def _why(row: dict, table: pd.DataFrame) -> str:
     if (more := row["worst_subset_excess"] - best["worst_subset_excess"]) > 0:
         parts.append(f"{row['worst_subset']} lost {row['worst_subset_excess']:.3f} against its best")
     if (row["unrest"] - best["unrest"]) > 0:
-        parts.append(f"restless gradients before it ({row['spikes_before']} spikes)")
+        restless = f"{spikes} spike(s)" if (spikes := row["spikes_before"]) else "their norm is high or grows"
+        parts.append(f"restless gradients before it ({restless})")
     told = "cannot be told from the best" if row["in_best_set"] else "worse beyond noise"
     return f"{told}: {', '.join(parts)}" if parts else f"{told}; its neighbours in training are worse"
 

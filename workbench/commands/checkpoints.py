@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,13 +104,29 @@ def _ranking(ranked: pd.DataFrame) -> str:
         "why",
     ]
     numbers = {c: "{:.3f}".format for c in ("mean_loss", "worst_subset_excess", "unrest", "score")}
-    return str(shown[columns].to_string(index=False, formatters=numbers, justify="left"))
+    return _left(shown[columns].to_string(index=False, formatters=numbers | _padded(shown), justify="left"))
+
+
+def _padded(shown: pd.DataFrame) -> dict[str, Callable[[str], str]]:
+    """Formatters that begin texts at one place; pandas would end them there."""
+    texts = [c for c in ("checkpoint", "worst_subset", "why") if c in shown]
+    widths = {c: int(shown[c].str.len().max()) for c in texts if shown[c].notna().any()}
+    return {c: partial(_as_wide, width) for c, width in widths.items()}
+
+
+def _as_wide(width: int, text: object) -> str:
+    return (text if isinstance(text, str) else "").ljust(width)
+
+
+def _left(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def _plan(plan: pd.DataFrame) -> str:
     shown = plan.assign(keep=plan["keep"].map({True: "keep", False: "REMOVE"}), MiB=plan["size_bytes"] / 2**20)
     columns = ["checkpoint", "step", "MiB", "keep", "why"]
-    return str(shown[columns].to_string(index=False, formatters={"MiB": "{:,.1f}".format}, justify="left"))
+    forms = {"MiB": "{:,.1f}".format} | _padded(shown)
+    return _left(shown[columns].to_string(index=False, formatters=forms, justify="left"))
 
 
 COMMANDS = (
