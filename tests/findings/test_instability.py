@@ -113,6 +113,18 @@ def test_parameters_that_outgrow_their_first_values_though_the_loss_falls():
     assert find_lr_too_high(steps(loss=loss, gradient_norm=norm, learning_rate=rates, parameter_norm=zeros)) == []
 
 
+def test_without_warmup_parameters_that_double_tell_if_the_gradients_jump_too():
+    step, loss, norm = healthy()
+    doubled = np.where(step % 50 == 1, 13.0 * np.minimum(1 + (step - 1) / 50 * 1.3, 2.3), np.nan)  # 13 to 29.9
+    given = {"loss": loss, "parameter_norm": doubled, "learning_rate": np.full(len(step), 0.03)}
+    shocked = np.where(step == 7, 12 * np.median(norm), norm)
+    (found,) = find_lr_too_high(steps(gradient_norm=shocked, **given))
+    assert (found.sub_cause, found.steps.first, found.steps.last) == ("warmup_too_short", 1, 51)
+    assert find_lr_too_high(steps(gradient_norm=norm, **given)) == []  # adapters grow fast, and calmly
+    warmed = {**given, "learning_rate": 0.03 * np.minimum(step / 24, 1)}
+    assert find_lr_too_high(steps(gradient_norm=shocked, **warmed)) == []
+
+
 def odd(at, *, seed=0, width=2, heals=True, norm_times=12.0):
     step, loss, norm = healthy(seed=seed)
     for place in at:

@@ -29,6 +29,7 @@ RESTART_STEPS = 5
 CLIP_SETTINGS = ("clip_norm", "max_grad_norm", "clip_grad", "gradient_clip", "grad_clip", "gradient_clip_val",
                  "gradient_clipping", "clip_gradient", "use_clip_grad")  # fmt: skip
 GROWTH_RATIO = 3.0  # a rate of 1e-3 moves weights of 0.02 by a hundredth of that in a step, and not always the same way
+UNWARMED_RATIO = 2.0  # at full rate from the start, where the gradients show the shock too
 GROWTH_STEPS = 100
 OFF = frozenset({"none", "null", "0", "0.0", "false", "inf", "off", ""})
 VOCABULARY = ("vocabulary_size", "vocab_size", "padded_vocab_size")
@@ -156,14 +157,21 @@ class ParameterGrowth:
 def parameter_growth(job: pd.DataFrame) -> ParameterGrowth | None:
     """The norm of the parameters became `GROWTH_RATIO` times its first value within `GROWTH_STEPS` steps of a start.
 
-    None where it did not, where the training does not begin at its first step, or where fewer than two norms are known.
+    `UNWARMED_RATIO` times is enough where the rate is at its peak within `SHORT_WARMUP` steps and the gradient norm
+    jumps `NORM_JUMP` times over its median. None where it did not, where the training does not begin at its first step, or
+    where fewer than two norms are known.
     """
     known = job[np.isfinite(job["parameter_norm"]) & (job["parameter_norm"] > 0)]
     if len(known) < 2 or int(job["step"].iloc[0]) > 1:
         return None
     first = known.iloc[0]
-    near = known[known["step"] <= job["step"].iloc[0] + GROWTH_STEPS]
-    grown = near[near["parameter_norm"] >= GROWTH_RATIO * first["parameter_norm"]]
+    early = job[job["step"] <= job["step"].iloc[0] + GROWTH_STEPS]
+    has_rates = bool((job["learning_rate"] > 0).any())
+    warmup_steps = warmup_end(job) - int(job["step"].iloc[0]) if has_rates else 0
+    is_shocked = has_rates and warmup_steps < SHORT_WARMUP and _norm_jumps(early)
+    ratio = UNWARMED_RATIO if is_shocked else GROWTH_RATIO
+    near = known[known["step"] <= early["step"].iloc[-1]]
+    grown = near[near["parameter_norm"] >= ratio * first["parameter_norm"]]
     if grown.empty:
         return None
     last = grown.iloc[0]
@@ -171,8 +179,13 @@ def parameter_growth(job: pd.DataFrame) -> ParameterGrowth | None:
     return ParameterGrowth(
         first_step=int(first["step"]), last_step=int(last["step"]), norm_before=float(first["parameter_norm"]),
         norm_after=float(last["parameter_norm"]), peak_rate=float(rates.max()) if len(rates) else math.nan,
-        warmup_steps=warmup_end(job) - int(job["step"].iloc[0]) if len(rates) else 0,
+        warmup_steps=warmup_steps,
     )  # fmt: skip
+
+
+def _norm_jumps(early: pd.DataFrame) -> bool:
+    norms = early["gradient_norm"].iloc[1:].astype("float64")  # the first one is that of random parameters
+    return bool(norms.max() > NORM_JUMP * norms.median())
 
 
 def restarts(job: pd.DataFrame, events: pd.DataFrame | None = None) -> list[tuple[int, bool, bool]]:
