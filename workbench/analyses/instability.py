@@ -158,8 +158,8 @@ def parameter_growth(job: pd.DataFrame) -> ParameterGrowth | None:
     """The norm of the parameters became `GROWTH_RATIO` times its first value within `GROWTH_STEPS` steps of a start.
 
     `UNWARMED_RATIO` times is enough where the rate is at its peak within `SHORT_WARMUP` steps and the gradient norm
-    jumps `NORM_JUMP` times over its median. None where it did not, where the training does not begin at its first step, or
-    where fewer than two norms are known.
+    jumps `NORM_JUMP` times over its median. None where it did not, where the training does not begin at its first
+    step, or where fewer than two norms are known.
     """
     known = job[np.isfinite(job["parameter_norm"]) & (job["parameter_norm"] > 0)]
     if len(known) < 2 or int(job["step"].iloc[0]) > 1:
