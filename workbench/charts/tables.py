@@ -30,7 +30,7 @@ def quality_table(summary: pd.DataFrame) -> Styler:
             "subset": summary["subset"],
             "samples / documents": [f"{n} / {d}" for n, d in zip(summary["n"], summary["documents"], strict=True)],
             "loss (nats per token)": _with_interval(summary, "loss", ".3f"),
-            "perplexity": _with_interval(summary, "perplexity", ".4g"),
+            "perplexity": _with_interval(summary, "perplexity", ",.2f"),
         }
     )
     for column, title, form in OPTIONAL:
