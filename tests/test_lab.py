@@ -11,7 +11,7 @@ from workbench.commands.opening import fill_notebooks
 
 REPOSITORY = Path(__file__).parents[1]
 RUN = REPOSITORY / "data_samples" / "rehearsal_run"
-EXPLORER_CELL = 14
+EXPLORER = "explorer = wb.explore(run)"  # in the source of its cell
 CLUSTER = REPOSITORY / "data_samples" / "simulated_cluster_8"
 TRAINING_CHARTS = 3
 
@@ -73,7 +73,7 @@ def drag(page, chart, first, last):
 
 def test_dragging_in_the_explorer_moves_the_other_charts(lab):
     page, blocked, errors = lab
-    explorer = page.locator(".jp-Cell").nth(EXPLORER_CELL)
+    explorer = page.locator(".jp-Cell", has_text=EXPLORER)
     explorer.get_by_role("tab", name="Training").click()
     drawn = explorer.locator(".widget-tab-contents .vega-embed svg.marks:visible")
     drawn.nth(TRAINING_CHARTS - 1).wait_for(state="visible", timeout=60_000)  # they move each other as they appear
@@ -94,7 +94,7 @@ def test_dragging_in_the_explorer_moves_the_other_charts(lab):
 
 def cluster_explorer(page):
     """The cluster, opened in the kernel that is there, in the explorer that is on the page; its causes are there."""
-    explorer = page.locator(".jp-Cell").nth(EXPLORER_CELL)
+    explorer = page.locator(".jp-Cell", has_text=EXPLORER)
     path = explorer.get_by_placeholder("path of another run")
     if path.input_value() != str(CLUSTER):
         path.fill(str(CLUSTER))

@@ -100,7 +100,7 @@ def test_samples_of_this_machine(tmp_path):
     assert shares
     assert all(0 <= s <= 1.001 for s in shares)
     busy = [r["value"] for r in written if r["metric"] == "process_cpu_user_cores"]
-    assert max(busy) > 0.5 * cores
+    assert max(busy) > 0.2 * cores
     clocks = [r for r in written if r["metric"] == "device_clock_mhz"]
     assert {(r["device_id"], r["value"]) for r in clocks} == {(2, 1300.0)}
     assert {r["rank_id"] for r in clocks} == {3}
