@@ -17,6 +17,14 @@ def test_only_what_decides_results_is_compared_and_configuration_comes_first():
     assert changed.after.tolist() == ["1.0", "0.002", "2.10.0"]
 
 
+def test_the_configuration_of_a_yaml_file_is_compared_too():
+    before = settings(epsilon="1e-08", run_id="a").assign(source=["conf/Job.YAML", "run.json"])
+    after = settings(epsilon="0.01", run_id="b").assign(source=["config.yml", "run.json"])
+    assert changed_settings(before, after).to_dict("records") == [
+        {"name": "epsilon", "before": "1e-08", "after": "0.01"}
+    ]
+
+
 def test_equal_settings_change_nothing():
     assert changed_settings(settings(mode="graph"), settings(mode="graph")).empty
 

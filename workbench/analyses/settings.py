@@ -41,15 +41,17 @@ def changed_settings(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
         after: table `settings` of the later one.
 
     Returns:
-        One row per setting whose name starts with one of `COMPARED` and whose value differs: name, before, after
-        (missing where a run has no such setting), in the order of `COMPARED`, then by name. Empty where all agree.
+        One row per setting whose value differs, of those whose name starts with one of `COMPARED` and those of YAML
+        files: name, before, after (missing where a run has no such setting), in the order of `COMPARED`, then by name.
+        Empty where all agree.
     """
     values = [_values(t) for t in (before, after)]
+    configured = _of_yaml(before) | _of_yaml(after)
     names = sorted(set(values[0]) | set(values[1]), key=lambda n: (_place(n), n))
     rows = [
         {"name": n, "before": values[0].get(n), "after": values[1].get(n)}
         for n in names
-        if _place(n) < len(COMPARED) and values[0].get(n) != values[1].get(n)
+        if (_place(n) < len(COMPARED) or n in configured) and values[0].get(n) != values[1].get(n)
     ]
     return pd.DataFrame(rows, columns=["name", "before", "after"], dtype="string")
 
@@ -68,6 +70,11 @@ def stated_changes(settings: pd.DataFrame | None) -> pd.DataFrame:
 def _values(settings: pd.DataFrame) -> dict[str, str]:
     table = SETTINGS.check(settings).dropna(subset=["name"])
     return dict(zip(table["name"].astype(str), table["value"].astype(str), strict=True))
+
+
+def _of_yaml(settings: pd.DataFrame) -> set[str]:
+    table = SETTINGS.check(settings).dropna(subset=["name", "source"])
+    return set(table.loc[table["source"].str.lower().str.endswith((".yaml", ".yml")), "name"].astype(str))
 
 
 def _place(name: str) -> int:
