@@ -129,14 +129,14 @@ def checkpoint_failures(log_messages: pd.DataFrame) -> pd.DataFrame:
     """
     columns = ["what", "is_sure", "is_full", "rank_id", "source", "line", "step", "checkpoint", "text"]
     messages = LOG_MESSAGES.check(log_messages)
+    messages = messages[messages["kind"].isin(["exception", "error", "warning"])]
+    failed = {index: found for index, text in messages["text"].items() if (found := _failure(str(text))) is not None}
+    with_failures = messages.loc[list(failed), "file"]  # few of thousands of logs
     rows = []
-    for source, log in messages.groupby("file", sort=False):
-        said = log[log["kind"].isin(["exception", "error", "warning"])]
+    for source, said in messages[messages["file"].isin(with_failures)].groupby("file", sort=False):
         full = said.loc[said["text"].str.contains(_NO_SPACE, na=False), "line"]
-        for row in said.itertuples():
-            if (found := _failure(str(row.text))) is None:
-                continue
-            what, is_sure, file = found
+        for row in said[said.index.isin(failed)].itertuples():
+            what, is_sure, file = failed[row.Index]
             near = (full - int(str(row.line))).abs() <= NEAR_LINES
             is_full = what == "save" and (bool(near.any()) or _NO_SPACE.search(str(row.text)) is not None)
             named = file or _named_near(said, int(str(row.line)))

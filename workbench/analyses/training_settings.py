@@ -120,11 +120,20 @@ def plain(value: str) -> str:
 
 def what_is(name: str) -> str | None:
     """What a setting of precision or optimizer is, by the last part of its name; None for any other."""
-    parts = name.lower().replace("-", "_").split(".")
+    parts = _parts(name)
     if parts[-1] in ("eps", "epsilon", "momentum") and any(_NORM_LAYER.search(p) for p in parts[:-1]):
         return None
-    last = {parts[-1], ".".join(parts[-2:])}
+    last = _last(parts)
     return next((what for what, names in PRECISION_AND_OPTIMIZER.items() if last & set(names)), None)
+
+
+def _parts(name: str) -> list[str]:
+    return name.lower().replace("-", "_").split(".")
+
+
+def _last(parts: list[str]) -> set[str]:
+    """The last part of a name, and the last two: `eps`, and `optimizer.type`, which `type` alone is not."""
+    return {parts[-1], ".".join(parts[-2:])}
 
 
 def _shown(value: str) -> str:
@@ -149,7 +158,7 @@ def _precision_and_optimizer(settings: Mapping[str, str]) -> dict[str, dict[str,
     told: dict[str, dict[str, str]] = {}
     for name, value in settings.items():
         if (what := what_is(name)) is not None:
-            told.setdefault(what, {})[name.rpartition(".")[2].lower().replace("-", "_")] = value
+            told.setdefault(what, {})[_parts(name)[-1]] = value
     return told
 
 
@@ -169,8 +178,7 @@ def _changed(
 
 
 def _group(name: str) -> str | None:
-    parts = name.lower().replace("-", "_").split(".")
-    last = {parts[-1], ".".join(parts[-2:])}
+    last = _last(_parts(name))
     if what_is(name) is not None or name.startswith("log."):
         return None
     groups = {"other_job": OTHER_JOB, "rate": RATE, "data": DATA}

@@ -19,9 +19,8 @@ from workbench.findings.kernels import severity_of
 from workbench.findings.rule import Rule, Tables
 from workbench.findings.stage_memory import NEAR_SHARE
 
-COST_SHARE_LEAST = (
-    0.05  # of computing: a full recomputation takes a fifth to a quarter; below, the risk is not worth it
-)
+# Of computing: a full recomputation takes a fifth to a quarter; below this, the risk is not worth it.
+COST_SHARE_LEAST = 0.05
 ROOM_TIMES_PEAK = 1.0  # free, where sizes of outputs are not known: as much again as the whole peak
 SHOWN_PARTS = 3
 GIB = 2**30
